@@ -1,0 +1,1 @@
+"""Kafka and the outside world: the processor, the delivery workers, the console."""
