@@ -1,0 +1,319 @@
+"""Commands as upstream services write them, decoded from the three forms of the contract."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from schemas import instants, limits
+from schemas.errors import Refused
+
+Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARACTERS_MAX)]
+Id = Annotated[str, Meta(min_length=1, max_length=limits.ID_CHARACTERS_MAX)]
+Version = Annotated[int, Meta(ge=0)]
+Reason = Annotated[str, Meta(max_length=limits.REASON_CHARACTERS_MAX)]
+Instant = datetime | Annotated[int, Meta(description="epoch milliseconds")]
+Reference = Annotated[str, Meta(min_length=1, max_length=limits.REFERENCE_CHARACTERS_MAX)]
+Destination = Annotated[str, Meta(min_length=1, max_length=limits.DESTINATION_CHARACTERS_MAX)]
+LocalTime = Annotated[
+    str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?$", examples=["2026-12-01T09:00"])
+]
+ABSENT: Final = Raw()
+"""No payload at all; a payload of JSON `null` is the four bytes."""
+DelayS = Annotated[int, Meta(ge=0, le=limits.RETRY_DELAY_S_MAX)]
+
+
+class Retry(Struct, frozen=True, forbid_unknown_fields=True):
+    """How failed attempts are repeated: the n-th failure waits `delays_s[n-1]` (or the last)."""
+
+    delays_s: Annotated[list[DelayS], Meta(min_length=1, max_length=limits.RETRY_DELAYS_MAX)] = (
+        msgspec.field(default_factory=lambda: [30, 300, 1_800])
+    )
+    max_attempts: Annotated[int, Meta(ge=1, le=limits.RETRY_ATTEMPTS_MAX)] | None = None
+
+
+class Schedule(
+    Struct,
+    frozen=True,
+    tag_field="type",
+    tag="schedule",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """Remind at an instant. `id` is the idempotency key of the obligation."""
+
+    id: Id
+    due_at: Instant | None = None
+    due_local: LocalTime | None = None
+    time_zone: Name | None = None
+    version: Version = 0
+    tenant: Name = "default"
+    kind: Name = "reminder"
+    group: Name | None = None
+    destination: Destination = "due"
+    payload: Raw = ABSENT
+    payload_ref: Reference | None = None
+    headers: dict[str, str] | None = None
+    not_after: Instant | None = None
+    retry: Retry | None = None
+    reply: bool = False
+    reason: Reason | None = None
+    actor: Name | None = None
+
+
+class Cancel(
+    Struct,
+    frozen=True,
+    tag_field="type",
+    tag="cancel",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """End a reminder: its version or a lower one if `version` is given, else whatever stands."""
+
+    id: Id
+    version: Version | None = None
+    reply: bool = False
+    reason: Reason | None = None
+    actor: Name | None = None
+
+
+class Reschedule(
+    Struct,
+    frozen=True,
+    tag_field="type",
+    tag="reschedule",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """Move a reminder and keep everything else of it."""
+
+    id: Id
+    due_at: Instant | None = None
+    due_local: LocalTime | None = None
+    time_zone: Name | None = None
+    version: Version | None = None
+    reply: bool = False
+    reason: Reason | None = None
+    actor: Name | None = None
+
+
+class Trigger(
+    Struct,
+    frozen=True,
+    tag_field="type",
+    tag="trigger",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """Fire a pending reminder now."""
+
+    id: Id
+    reply: bool = False
+    reason: Reason | None = None
+    actor: Name | None = None
+
+
+Command = Schedule | Cancel | Reschedule | Trigger
+COMMAND_TYPES: Final[dict[str, type[Command]]] = {
+    "schedule": Schedule,
+    "cancel": Cancel,
+    "reschedule": Reschedule,
+    "trigger": Trigger,
+}
+Headers = list[tuple[str, bytes | None]] | None
+
+_decode_any: Final[Callable[[bytes], Command]] = msgspec.json.Decoder(Command).decode
+_decode_one: Final[dict[str, Callable[[Any], Command]]] = {
+    name: msgspec.json.Decoder(form).decode for name, form in COMMAND_TYPES.items()
+}
+_decode_envelope: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+_CLOUD_TYPE: Final = re.compile(r"^reminder\.([a-z]+)\.v(\d+)$")
+_TOPIC_NAME: Final = re.compile(r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$")
+
+
+def decode(value: bytes, headers: Headers = None) -> Command:
+    """The command in one record's value, or `Refused` naming the field.
+
+    `headers` are the record's Kafka headers; a `ce_type` among them selects the CloudEvents
+    binary form. A body with `specversion` is the structured form. Times are not yet resolved:
+    that is `due_ms` and `buckets.calendar`.
+    """
+    if len(value) > limits.COMMAND_BYTES_MAX:
+        raise Refused("too_large", f"a command has at most {limits.COMMAND_BYTES_MAX} bytes")
+    try:
+        cloud_type = _header(headers, "ce_type") if headers else None
+        if cloud_type is None:
+            command = _decode_plain(value)
+        else:
+            # The body may still carry `type`: msgspec then checks that it agrees.
+            command = _decode_one[_command_type(cloud_type, "ce_type")](value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise refusal(error) from None
+    _check(command)
+    return command
+
+
+def _decode_plain(value: bytes) -> Command:
+    try:
+        return _decode_any(value)
+    except msgspec.ValidationError:
+        # Only a body that is no plain command costs this second look.
+        if b'"specversion"' not in value:
+            raise
+        envelope = _decode_envelope(value)
+        if "specversion" not in envelope or "type" not in envelope:
+            raise
+    cloud_type = msgspec.json.decode(envelope["type"], type=str)
+    name = _command_type(cloud_type, "type")
+    if "data" not in envelope:
+        raise Refused("missing_field", "data: a structured CloudEvent carries it", "data")
+    return _decode_one[name](bytes(envelope["data"]))
+
+
+def _command_type(cloud_type: str, field: str) -> str:
+    match = _CLOUD_TYPE.match(cloud_type)
+    if match is None or match[1] not in COMMAND_TYPES:
+        known = ", ".join(f"reminder.{name}.v1" for name in COMMAND_TYPES)
+        raise Refused("unknown_type", f"{field}: {cloud_type!r} is not one of {known}", field)
+    if match[2] != "1":
+        raise Refused("unknown_version", f"{field}: version {match[2]} is not known here", field)
+    return match[1]
+
+
+def _header(headers: Headers, name: str) -> str | None:
+    for key, content in headers or ():
+        if key == name and content is not None:
+            return content.decode()
+    return None
+
+
+def cloud_event_id(headers: Headers) -> str | None:
+    """The `ce_id` of a record in CloudEvents binary form, bounded."""
+    for key, content in headers or ():
+        if key == "ce_id" and content is not None:
+            return content.decode(errors="replace")[: limits.ID_CHARACTERS_MAX]
+    return None
+
+
+_PATH: Final = re.compile(r"`\$\.?([^`]*)`$")
+_NAMED: Final = re.compile(r"(unknown|required) field `([^`]*)`")
+
+
+def refusal(error: Exception) -> Refused:
+    """The library's complaint in the contract's terms: a code, the field's name, one sentence."""
+    if isinstance(error, RecursionError):
+        return Refused("malformed", "the JSON is nested too deeply")
+    if isinstance(error, UnicodeDecodeError):
+        return Refused("malformed", "the record is not valid UTF-8")
+    message = str(error)
+    if not isinstance(error, msgspec.ValidationError):
+        return Refused("malformed", f"not a JSON object: {message}")
+    path = _PATH.search(message)
+    inside = path[1] if path else ""
+    named = _NAMED.search(message)
+    if named:
+        field = f"{inside}.{named[2]}" if inside else named[2]
+        code = "unknown_field" if named[1] == "unknown" else "missing_field"
+        return Refused(code, f"{field}: {named[1]} field", field)
+    if inside == "type":
+        known = ", ".join(COMMAND_TYPES)
+        return Refused("unknown_type", f"type: must be one of {known}", "type")
+    complaint = message.split(" - at ")[0]
+    return Refused("invalid", f"{inside}: {complaint}" if inside else complaint, inside)
+
+
+def _check(command: Command) -> None:
+    """What the types alone cannot say."""
+    if not command.id.isprintable():
+        _refuse_controls(command.id, "id")
+    if isinstance(command, Schedule):
+        _check_schedule(command)
+    elif isinstance(command, Reschedule):
+        _check_time(command)
+    version = getattr(command, "version", None)
+    if version is not None and version > limits.VERSION_MAX:
+        raise Refused("out_of_range", f"version: at most {limits.VERSION_MAX}", "version")
+
+
+def _check_schedule(command: Schedule) -> None:
+    _check_time(command)
+    destination = command.destination
+    if destination != "due":
+        check_destination(destination)
+    payload = memoryview(command.payload)
+    if payload:
+        if command.payload_ref is not None:
+            raise Refused("both", "payload_ref: give payload or payload_ref", "payload_ref")
+        _check_payload(payload)
+    if command.headers:
+        size = sum(len(key.encode()) + len(text.encode()) for key, text in command.headers.items())
+        if size > limits.HEADERS_BYTES_MAX:
+            raise Refused(
+                "too_large", f"headers: at most {limits.HEADERS_BYTES_MAX} bytes", "headers"
+            )
+    for field, name in (("tenant", command.tenant), ("kind", command.kind)):
+        if not name.isprintable():
+            _refuse_controls(name, field)
+    if command.group is not None and not command.group.isprintable():
+        _refuse_controls(command.group, "group")
+
+
+def _check_time(command: Schedule | Reschedule) -> None:
+    if (command.due_at is None) == (command.due_local is None):
+        raise Refused("one_of", "due_at: give due_at, or due_local with time_zone", "due_at")
+    if (command.due_local is None) != (command.time_zone is None):
+        raise Refused("one_of", "time_zone: due_local and time_zone go together", "time_zone")
+
+
+def _check_payload(payload: memoryview) -> None:
+    if len(payload) > limits.PAYLOAD_BYTES_MAX:
+        raise Refused("too_large", f"payload: at most {limits.PAYLOAD_BYTES_MAX} bytes", "payload")
+    try:
+        str(payload, "utf-8")
+    except UnicodeDecodeError:
+        raise Refused("malformed", "payload: not valid UTF-8", "payload") from None
+
+
+def _refuse_controls(name: str, field: str) -> None:
+    if any(unicodedata.category(character) == "Cc" for character in name):
+        raise Refused("control_character", f"{field}: holds a control character", field)
+
+
+@lru_cache(maxsize=4_096)
+def check_destination(destination: str) -> None:
+    """Refuse a destination that no channel could ever serve."""
+    scheme, _, rest = destination.partition(":")
+    known = {"http", "https", "mailto", "channel", "topic"}
+    if scheme not in known or not rest or not destination.isprintable() or " " in destination:
+        raise Refused(
+            "invalid",
+            "destination: due, topic:<name>, http(s)://…, mailto:… or channel:<name>",
+            "destination",
+        )
+    if scheme == "topic" and not _TOPIC_NAME.match(rest):
+        raise Refused("invalid", f"destination: {rest!r} is no topic name", "destination")
+    if scheme in {"http", "https"} and (not rest.startswith("//") or len(rest) < 3):
+        raise Refused("invalid", "destination: a URL needs a host", "destination")
+
+
+def due_ms(command: Schedule | Reschedule) -> int | None:
+    """The instant of `due_at` in UTC milliseconds; None where the command gives a local time."""
+    return None if command.due_at is None else instants.accept(command.due_at, "due_at")
+
+
+def encode(command: Command) -> bytes:
+    """The plain JSON form, for our own clients."""
+    return msgspec.json.encode(command)
+
+
+def from_mapping(fields: Mapping[str, Any]) -> Command:
+    """The command a caller described as a mapping, checked like any other record."""
+    return decode(msgspec.json.encode(dict(fields)))
