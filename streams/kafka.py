@@ -1,0 +1,155 @@
+"""One door to the brokers: how every client of this project is configured, and what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._topic import TopicDescription
+
+from streams.errors import BrokerUnreachable, PartitionsChanged, TopicsMissing
+from streams.settings import Settings
+
+REQUEST_TIMEOUT_S: Final = 10.0
+
+Assigned = Callable[[Consumer, list[TopicPartition]], None]
+
+
+def base(settings: Settings, role: str) -> dict[str, Any]:
+    """What every client shares. The user's own properties win over ours."""
+    return {
+        "bootstrap.servers": settings.bootstrap,
+        "client.id": f"minutewheel-{role}-{settings.name}",
+        # A topic that is not there is an error to report, never one to create by accident.
+        "allow.auto.create.topics": "false",
+        **settings.kafka,
+    }
+
+
+def group_consumer(settings: Settings, group: str, role: str) -> Consumer:
+    """A member of a consumer group whose offsets move only inside our transactions."""
+    properties: dict[str, Any] = {
+        "group.id": group,
+        "group.protocol": settings.group_protocol,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        "max.poll.interval.ms": settings.poll_interval_ms_max,
+        "fetch.wait.max.ms": 50,
+        "queued.max.messages.kbytes": 65_536,
+    }
+    if settings.group_protocol == "classic":
+        properties["session.timeout.ms"] = settings.session_timeout_ms
+        properties["heartbeat.interval.ms"] = max(1, settings.session_timeout_ms // 5)
+        properties["partition.assignment.strategy"] = "cooperative-sticky"
+    return Consumer(base(settings, role) | properties | dict(settings.kafka))
+
+
+def reader(settings: Settings, role: str) -> Consumer:
+    """A consumer that is told what to read, belongs to no group and says where topics end."""
+    return Consumer(
+        base(settings, role)
+        | {
+            # librdkafka wants a group id even where none is joined; it is never committed to.
+            "group.id": f"{settings.prefix}reader",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 50,
+            "queued.max.messages.kbytes": 65_536,
+        }
+    )
+
+
+def transactional_producer(settings: Settings, transactional_id: str, role: str) -> Producer:
+    """A producer whose records and offsets appear together or not at all."""
+    return Producer(
+        base(settings, role)
+        | {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": settings.transaction_timeout_ms,
+            "partitioner": "murmur2_random",
+            "compression.type": "lz4",
+            "linger.ms": 2,
+            "batch.num.messages": 10_000,
+            "queue.buffering.max.messages": 1_000_000,
+            "message.max.bytes": 2_097_152,
+        }
+    )
+
+
+def plain_producer(settings: Settings, role: str) -> Producer:
+    """An idempotent producer for commands and figures, outside any transaction."""
+    return Producer(
+        base(settings, role)
+        | {
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "compression.type": "lz4",
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 1_000_000,
+            "message.max.bytes": 2_097_152,
+            "delivery.timeout.ms": 30_000,
+        }
+    )
+
+
+class Cluster:
+    """What the brokers say about themselves and their topics."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        # Kept in a field: an admin client that is dropped dies before its futures finish.
+        self._admin = AdminClient(base(settings, "admin") | {"socket.timeout.ms": 10_000})
+
+    @property
+    def admin(self) -> AdminClient:
+        """The client itself, for what is not wrapped here."""
+        return self._admin
+
+    def cluster_id(self, timeout_s: float = REQUEST_TIMEOUT_S) -> str:
+        """The cluster's id, or `BrokerUnreachable`."""
+        try:
+            described = self._admin.describe_cluster(request_timeout=timeout_s).result()
+        except KafkaException as error:
+            raise BrokerUnreachable(
+                f"no broker answered at {self._settings.bootstrap}: {error.args[0].str()}"
+            ) from None
+        return str(described.cluster_id)
+
+    def topics(self, names: list[str]) -> dict[str, TopicDescription]:
+        """The descriptions of those topics that exist."""
+        found = {}
+        futures = self._admin.describe_topics(
+            TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S
+        )
+        for name, future in futures.items():
+            try:
+                found[name] = future.result()
+            except KafkaException as error:
+                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
+                    raise
+        return found
+
+    def our_topics(self) -> dict[str, TopicDescription]:
+        """All topics of the contract, or `TopicsMissing`, `PartitionsChanged`."""
+        names = self._settings.topics.all()
+        found = self.topics(names)
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise TopicsMissing(
+                f"no topic {', '.join(missing)} at {self._settings.bootstrap}: "
+                "run `minutewheel topics create`"
+            )
+        counts = {name: len(found[name].partitions) for name in names}
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise PartitionsChanged(
+                f"the topics must all have the same number of partitions; found {listed}"
+            )
+        return found
