@@ -109,6 +109,7 @@ class Reminder(Struct, frozen=True, array_like=True):
 
     `attempt` counts due events that left (from 1), `failures` those answered by a failure.
     `cancel_requested` is set once a claimed one was cancelled: it is not tried again.
+    `cancelled_through` is the highest version a cancel has ended, also one not yet seen.
     `ended_by`, `ended_why` say who ended it, and the reason given.
     """
 
@@ -125,6 +126,7 @@ class Reminder(Struct, frozen=True, array_like=True):
     failures: int = 0
     fired_at_ms: int | None = None
     cancel_requested: bool = False
+    cancelled_through: int | None = None
     attempts: tuple[Attempt, ...] = ()
     reason: str | None = None
     actor: str | None = None

@@ -1,0 +1,190 @@
+"""The wheel: which reminders are due now, at a cost that depends on what is due.
+
+The problem: among millions of pending reminders, find those whose time has come, in order of
+time, many times a second, after a crash as well, without holding them all in memory and without
+walking over those long gone.
+
+The store keeps rows sorted by (lane, at_ms, id), so the minute M is a range of keys. The wheel
+turns over these ranges with three marks on each lane, cursor ≤ heap ≤ open_to:
+
+    time ──────────┬───────────────────────────┬──────────────────────────────▶
+      closed:      │ open:                     │ unopened:
+      dropped as   │ rows live in the heap;    │ rows live in the store
+      a range      │ fired ones stay as husks  │ only
+                 cursor                     open_to
+
+- `cursor_ms`: the first minute that is not closed. No live row lies before it.
+- `open_to`: a key. Every live row below it is in the heap, and no live row at or above it is.
+- A bucket opens AHEAD_MS before its minute begins (or in pieces, at most `rows_max` rows at a
+  time), so the first millisecond of a minute finds its rows in memory.
+- A row that fires or moves while open leaves the heap, but its bytes stay in the store: a husk.
+  No delete is written for it. When all of the minute is in the past and none of it is in the heap,
+  the range from the cursor to there is dropped by one range delete.
+- A row that moves before it was opened is deleted by its key: no husk, so nothing to check later.
+- Husks matter only to whoever opens the same range again: after a restart, or after a turn that
+  failed. `husks_below` remembers how far the range was ever opened; rows below it are compared
+  with the index on loading. Rows above it never are.
+
+A worked table, lane 0, minute 10:00 with a (10:00:01), b (10:00:02), and c (10:01:30):
+
+    clock     event               heap       open_to  cursor  store rows        husks
+    09:59:54  -                   -          10:00    09:59   a b c             -
+    09:59:55  10:00 opens         a b        10:01    09:59   a b c             -
+    10:00:01  a fires             b          10:01    09:59*  a b c             a
+    10:00:02  b is moved to d,    -          10:01    10:00   a b c d           a b
+              10:01:10
+    10:00:55  10:01 opens         d c        10:02    10:00   a b c d           a b
+    10:01:10  d fires             c          10:02    10:01   c d               d
+              (10:00 is dropped: its minute is past and the heap starts later)
+
+    * closing rides on a turn that writes anyway; 09:59 had nothing in it.
+
+When the wall clock steps back and something is placed before the cursor, the cursor goes back to
+its minute: the mark is a promise about what lies before it, not a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from buckets import keys
+from buckets.store import Pair
+from schemas.instants import MINUTE_MS
+from schemas.reminder import PLACE, Lane
+
+AHEAD_MS: Final = 5_000
+OPEN_ROWS_MAX: Final = 20_000
+OVERFULL: Final = 3
+SCAN_ROWS: Final = 5_000
+
+Scan = Callable[[bytes, bytes, int], list[Pair]]
+Headers = Callable[[list[bytes]], list[bytes | None]]
+
+
+class Wheel:
+    """One lane of a partition's wheel."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        scan: Scan,
+        headers: Headers,
+        *,
+        cursor_ms: int = 0,
+        husks_below: bytes = b"",
+        rows_max: int = OPEN_ROWS_MAX,
+    ) -> None:
+        """`cursor_ms` and `husks_below` as a previous wheel of this store left them."""
+        self.lane = lane
+        self.cursor_ms = cursor_ms
+        self.open_to = keys.bound(lane, cursor_ms)
+        self.husks_below = max(husks_below, self.open_to)
+        self._scan = scan
+        self._headers = headers
+        self._rows_max = rows_max
+        self._heap: list[bytes] = []
+        self._rows: dict[bytes, bytes] = {}
+
+    def next_ms(self) -> int | None:
+        """When the earliest live row is due; None if no opened minute holds one."""
+        first = self._first()
+        return None if first is None else keys.at_ms(first)
+
+    def take_due(self, now_ms: int, rows_max: int) -> list[Pair]:
+        """Take up to `rows_max` rows due at `now_ms` out of the heap, earliest first."""
+        end = keys.bound(self.lane, now_ms + 1)
+        taken: list[Pair] = []
+        while len(taken) < rows_max:
+            first = self._first()
+            if first is not None and first < end:
+                heappop(self._heap)
+                taken.append((first, self._rows.pop(first)))
+            elif not self.open(now_ms) or (self.open_to > end and not self._is_due(end)):
+                break
+        return taken
+
+    def _is_due(self, end: bytes) -> bool:
+        first = self._first()
+        return first is not None and first < end
+
+    def _first(self) -> bytes | None:
+        """The heap's first live key; keys whose row has gone are dropped on the way."""
+        heap, rows = self._heap, self._rows
+        while heap and heap[0] not in rows:
+            heappop(heap)
+        return heap[0] if heap else None
+
+    def open(self, now_ms: int) -> bool:
+        """Open more of the minutes up to AHEAD_MS from now, a piece at a time.
+
+        Returns whether there was anything left to open and room for it.
+        """
+        horizon_ms = keys.minute_start_ms(now_ms + AHEAD_MS) + MINUTE_MS
+        limit = keys.bound(self.lane, horizon_ms)
+        if self.open_to >= limit or len(self._rows) >= self._rows_max:
+            return False
+        found = self._scan(self.open_to, limit, SCAN_ROWS)
+        start = self.open_to
+        self.open_to = found[-1][0] + b"\0" if len(found) == SCAN_ROWS else limit
+        live = found if start >= self.husks_below else self._without_husks(found)
+        self.husks_below = max(self.husks_below, self.open_to)
+        self._rows.update(live)
+        # Opened rows lie behind everything opened before, so appending them in order keeps the
+        # heap a heap unless a later key was placed meanwhile.
+        self._heap.extend(key for key, _ in live)
+        heapify(self._heap)
+        return True
+
+    def _without_husks(self, found: list[Pair]) -> list[Pair]:
+        headers = self._headers([keys.identifier(key) for key, _ in found])
+        return [
+            (key, value)
+            for (key, value), header in zip(found, headers, strict=True)
+            if header is not None and header[PLACE] == key[: keys.PLACE_BYTES]
+        ]
+
+    def place(self, key: bytes, value: bytes) -> None:
+        """A row was written at `key`."""
+        minute_ms = keys.minute_start_ms(keys.at_ms(key))
+        if minute_ms < self.cursor_ms:
+            self.cursor_ms = minute_ms
+        if key < self.open_to:
+            self._rows[key] = value
+            heappush(self._heap, key)
+            if len(self._rows) > OVERFULL * self._rows_max:
+                self._shut_latest()
+
+    def _shut_latest(self) -> None:
+        """Too many rows were placed in opened minutes: leave the latest of them to the store."""
+        live = sorted(self._rows)
+        self._heap = live[: self._rows_max]
+        self.open_to = live[self._rows_max]
+        for key in live[self._rows_max :]:
+            del self._rows[key]
+
+    def remove(self, key: bytes) -> bool:
+        """A row is no longer live. Returns whether it becomes a husk, so needs no delete."""
+        self._rows.pop(key, None)
+        return key < self.husks_below
+
+    def close_past(self, now_ms: int) -> Pair | None:
+        """Close minutes that are over and empty; returns the range of rows to drop, if any."""
+        first = self._first()
+        live_from = self.open_to if first is None else first
+        closed_to_ms = keys.minute_start_ms(min(now_ms, keys.at_ms(live_from)))
+        if closed_to_ms <= self.cursor_ms:
+            return None
+        dropped = (
+            keys.bound(self.lane, self.cursor_ms),
+            keys.bound(self.lane, closed_to_ms),
+        )
+        self.cursor_ms = closed_to_ms
+        return dropped
+
+    def reopen(self) -> None:
+        """Forget what is in memory: a turn failed, and rows were taken that did not fire."""
+        self._heap.clear()
+        self._rows.clear()
+        self.open_to = keys.bound(self.lane, self.cursor_ms)
