@@ -60,9 +60,11 @@ class Counts:
                 del self._blocks[place]
         self._touched.clear()
 
-    def minutes(self) -> Iterator[tuple[int, str, int]]:
-        """Every (minute since 1970, tenant, count) that is not 0, in no order."""
+    def minutes(self, before_minute: int) -> Iterator[tuple[int, str, int]]:
+        """(minute since 1970, tenant, count) that are not 0, of hours begun before a minute."""
         for (hour, tenant), block in self._blocks.items():
+            if hour * 60 >= before_minute:
+                continue
             for minute, count in enumerate(block):
                 if count:
                     yield hour * 60 + minute, tenant.decode(), count

@@ -27,13 +27,14 @@ class Applied(Struct, array_like=True):
     """The next offsets of the inputs whose effects are in the state.
 
     `commands_topic` and `outcomes_topic` are the topics' ids: offsets of a topic that was
-    deleted and made anew mean nothing.
+    deleted and made anew mean nothing. `partitions` is their count when this was written.
     """
 
     commands: int = 0
     outcomes: int = 0
     commands_topic: str = ""
     outcomes_topic: str = ""
+    partitions: int = 0
 
 
 class Position(Struct, array_like=True):

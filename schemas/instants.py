@@ -42,11 +42,14 @@ def accept(value: datetime | int, field: str) -> int:
 
 
 @lru_cache(maxsize=4_096)
-def _text_of_second(second: int) -> str:
-    return (EPOCH + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S")
+def _text_of_day(day: int) -> str:
+    return (EPOCH + timedelta(days=day)).strftime("%Y-%m-%d")
 
 
 def text(instant_ms: int) -> str:
     """RFC 3339 in UTC with milliseconds: `2026-12-01T09:00:00.000Z`."""
-    second, rest_ms = divmod(instant_ms, 1_000)
-    return f"{_text_of_second(second)}.{rest_ms:03d}Z"
+    day, rest_ms = divmod(instant_ms, DAY_MS)
+    hour, rest_ms = divmod(rest_ms, HOUR_MS)
+    minute, rest_ms = divmod(rest_ms, MINUTE_MS)
+    second, rest_ms = divmod(rest_ms, 1_000)
+    return f"{_text_of_day(day)}T{hour:02d}:{minute:02d}:{second:02d}.{rest_ms:03d}Z"

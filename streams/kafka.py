@@ -41,6 +41,8 @@ def group_consumer(settings: Settings, group: str, role: str) -> Consumer:
         "fetch.wait.max.ms": 50,
         "queued.max.messages.kbytes": 65_536,
     }
+    if settings.static_membership:
+        properties["group.instance.id"] = f"{group}-{settings.name}"
     if settings.group_protocol == "classic":
         properties["session.timeout.ms"] = settings.session_timeout_ms
         properties["heartbeat.interval.ms"] = max(1, settings.session_timeout_ms // 5)

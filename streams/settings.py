@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -12,6 +13,7 @@ from typing import Any, Final, get_type_hints
 from streams.errors import BadSetting
 
 ENVIRONMENT_PREFIX: Final = "MINUTEWHEEL_"
+_BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +24,11 @@ class Settings:
     prefix: str = "reminders."
     partitions: int = 4
     replication: int = 1
-    name: str = "1"
+    name: str = field(default_factory=socket.gethostname)
     """Which process of the group this is: part of its transactional id, so one at a time."""
+
+    static_membership: bool = False
+    """Keep this process's partitions for it while it restarts, instead of handing them over."""
 
     data_dir: Path = Path(".minutewheel")
     http: str = "127.0.0.1:6066"
@@ -146,6 +151,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 def _convert(name: str, value: Any, hint: Any) -> Any:
     """A text or TOML value as the setting's own type."""
     try:
+        if hint is bool:
+            return value if isinstance(value, bool) else _BOOLEANS[value.lower()]
         if hint is int or hint is float:
             return hint(value)
         if hint is Path:
@@ -159,7 +166,7 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
                 value = dict(part.split("=", 1) for part in _parts(value))
             return {str(key): str(content) for key, content in value.items()}
         return str(value)
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, KeyError):
         raise BadSetting(f"{name}: {value!r} is not {_said(hint)}") from None
 
 
@@ -170,14 +177,14 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _said(hint: Any) -> str:
-    plain = {int: "a whole number", float: "a number", Path: "a path"}
+    plain = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}
     return plain.get(hint, "a list separated by commas")
 
 
 def _check(settings: Settings) -> None:
     for setting in fields(settings):
         value = getattr(settings, setting.name)
-        if isinstance(value, int | float) and value <= 0:
+        if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
             raise BadSetting(f"{setting.name}: must be above 0, not {value}")
     if settings.group_protocol not in {"classic", "consumer"}:
         raise BadSetting(

@@ -1,0 +1,1 @@
+"""The processor: one loop that turns commands and time into due events, exactly once."""

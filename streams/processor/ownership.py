@@ -1,0 +1,390 @@
+"""Which partitions this process owns, and bringing each to where turns may touch it.
+
+The group's assignment of `commands` decides. A new partition is paused, its store opened, its
+changelog read from where the store ends to the end of the topic, its inputs positioned, and only
+then is it resumed. All of that happens in steps between turns, so the others go on meanwhile.
+
+    OPENING ─store open─▶ LOCATING ─ends known─▶ RESTORING ─end read─▶ RESTORED ─seek─▶ ACTIVE
+                             ▲                                                            │
+                             └───────────────────── a turn failed ────────────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from buckets.errors import StoreLocked
+from buckets.partition import Applied
+from streams import kafka, metrics
+from streams.clock import Clock
+from streams.errors import EngineFailed, PartitionsChanged
+from streams.logs import Log
+from streams.processor import changelog
+from streams.processor.owned import Bounds, Owned, Phase
+from streams.processor.stores import Identity, Stores
+from streams.settings import Settings
+
+RESTORE_RECORDS_MAX: Final = 5_000
+LOCK_WAIT_S: Final = 60.0
+BOUNDS_TIMEOUT_S: Final = 30.0
+
+
+class TopicIds:
+    """The cluster's id and those of the topics whose offsets are stored."""
+
+    def __init__(self, cluster: kafka.Cluster, settings: Settings) -> None:
+        described = cluster.our_topics()
+        topics = settings.topics
+        self.cluster = cluster.cluster_id()
+        self.commands = str(described[topics.commands].topic_id)
+        self.outcomes = str(described[topics.outcomes].topic_id)
+        self.state = str(described[topics.state].topic_id)
+        self.partitions = len(described[topics.commands].partitions)
+
+
+class Ownership:
+    """The owned partitions by number, and their way to `Phase.ACTIVE`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        stores: Stores,
+        topic_ids: TopicIds,
+        commands: Consumer,
+        log: Log,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._stores = stores
+        self._ids = topic_ids
+        self._commands = commands
+        self._log = log
+        self._changelog = kafka.reader(settings, "restore")
+        self._outcomes = kafka.reader(settings, "outcomes")
+        self._asking = ThreadPoolExecutor(max_workers=4, thread_name_prefix="bounds")
+        self.owned: dict[int, Owned] = {}
+        self.ever_assigned = False
+
+    # ---- what the group says: called from inside the commands consumer's poll ----
+
+    def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """New partitions: paused until they are restored."""
+        consumer.incremental_assign(partitions)
+        consumer.pause(partitions)
+        self.ever_assigned = True
+        for taken in partitions:
+            self.owned[taken.partition] = Owned(taken.partition, since_s=self._clock.monotonic_s())
+        if partitions:
+            self._log.info("assigned", partitions=[taken.partition for taken in partitions])
+
+    def revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Partitions handed over in good order: everything settled is flushed."""
+        self._let_go([given.partition for given in partitions])
+        consumer.incremental_unassign(partitions)
+
+    def lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Partitions another process may already own. Nothing is written to them any more.
+
+        What this process committed is in the changelog, and an uncommitted turn left no trace,
+        so closing is the same as after a revocation.
+        """
+        self._log.warning("lost", partitions=[gone.partition for gone in partitions])
+        self.revoked(consumer, partitions)
+
+    def _let_go(self, numbers: list[int]) -> None:
+        for number in numbers:
+            owned = self.owned.pop(number, None)
+            if owned is None:
+                continue
+            self._stop_reading(owned)
+            if owned.partition_or_none is not None:
+                owned.partition.store.close()
+        if numbers:
+            self._log.info("let go", partitions=numbers)
+
+    def _stop_reading(self, owned: Owned) -> None:
+        topics = self._settings.topics
+        if owned.phase is Phase.RESTORING:
+            self._changelog.incremental_unassign([TopicPartition(topics.state, owned.number)])
+        elif owned.phase is Phase.ACTIVE:
+            self._outcomes.incremental_unassign([TopicPartition(topics.outcomes, owned.number)])
+
+    # ---- between turns ----
+
+    @property
+    def active(self) -> list[Owned]:
+        """The partitions turns may touch."""
+        return [owned for owned in self.owned.values() if owned.active]
+
+    @property
+    def all_active(self) -> bool:
+        """Whether everything assigned has been restored."""
+        return self.ever_assigned and all(owned.active for owned in self.owned.values())
+
+    def advance(self) -> bool:
+        """Bring every partition that is not active one step further.
+
+        Returns whether changelog records were applied, so that the caller does not wait.
+        """
+        waiting = [owned for owned in self.owned.values() if not owned.active]
+        if not waiting:
+            return False
+        for owned in waiting:
+            if owned.phase is Phase.OPENING:
+                self._open(owned)
+            if owned.phase is Phase.LOCATING:
+                self._locate(owned)
+        restored = self._restore()
+        for owned in waiting:
+            if owned.phase is Phase.RESTORED:
+                self._activate(owned)
+        return restored
+
+    def fail(self) -> None:
+        """A turn failed: nothing in memory is believed, the changelog is read again."""
+        for owned in self.active:
+            self._commands.pause([self._commands_place(owned)])
+            self._stop_reading(owned)
+            owned.partition.abandon()
+            owned.phase = Phase.LOCATING
+            owned.bounds_asked = None
+
+    def _commands_place(self, owned: Owned, offset: int = OFFSET_INVALID) -> TopicPartition:
+        return TopicPartition(self._settings.topics.commands, owned.number, offset)
+
+    def _identity(self, owned: Owned) -> Identity:
+        return Identity(self._ids.cluster, self._ids.state, self._ids.partitions, owned.number)
+
+    def _open(self, owned: Owned) -> None:
+        try:
+            owned.partition_or_none = self._stores.open(self._identity(owned))
+        except StoreLocked as error:
+            # A process that is just closing it may still hold the lock; the others go on.
+            if self._clock.monotonic_s() - owned.since_s > LOCK_WAIT_S:
+                raise EngineFailed(str(error)) from None
+            return
+        owned.phase = Phase.LOCATING
+
+    def _locate(self, owned: Owned) -> None:
+        if owned.bounds_asked is None:
+            owned.bounds_asked = self._asking.submit(self._bounds, owned.number)
+        if not owned.bounds_asked.done():
+            return
+        try:
+            bounds = owned.bounds_asked.result()
+        except KafkaException as error:
+            # Most often a previous owner's transaction that is still open: ask again.
+            self._log.info("waiting", partition=owned.number, why=error.args[0].str())
+            owned.bounds_asked = None
+            return
+        stored = owned.partition.changelog
+        if stored > bounds.state_high or 0 < stored < bounds.state_low:
+            self._log.error(
+                "store wiped",
+                partition=owned.number,
+                why=f"it ends at {stored}, the changelog spans "
+                f"{bounds.state_low} to {bounds.state_high}",
+            )
+            self._start_over(owned)
+            return
+        self._begin_restore(owned, bounds)
+
+    def _start_over(self, owned: Owned) -> None:
+        owned.partition_or_none = self._stores.reopen_empty(self._identity(owned), owned.partition)
+        owned.bounds_asked = None
+        owned.phase = Phase.LOCATING
+
+    def _bounds(self, number: int) -> Bounds:
+        """Ask the broker. Runs beside the loop; both clients may be used from any thread."""
+        topics = self._settings.topics
+        place = TopicPartition(topics.commands, number)
+        committed = self._commands.committed([place], timeout=BOUNDS_TIMEOUT_S)[0]
+        if committed.error is not None:
+            raise KafkaException(committed.error)
+
+        def ends(topic: str) -> tuple[int, int]:
+            found = self._changelog.get_watermark_offsets(
+                TopicPartition(topic, number), timeout=BOUNDS_TIMEOUT_S
+            )
+            if found is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return found
+
+        state_low, state_high = ends(topics.state)
+        return Bounds(
+            committed.offset if committed.offset >= 0 else None,
+            ends(topics.commands)[0],
+            ends(topics.outcomes)[0],
+            state_low,
+            state_high,
+        )
+
+    def _begin_restore(self, owned: Owned, bounds: Bounds) -> None:
+        start = max(owned.partition.changelog, bounds.state_low)
+        owned.restore_to = bounds.state_high
+        owned.phase = Phase.RESTORING
+        self._changelog.incremental_assign(
+            [TopicPartition(self._settings.topics.state, owned.number, start)]
+        )
+        if start >= bounds.state_high:
+            self._end_restore(owned)
+        else:
+            self._log.info("restoring", partition=owned.number, records=bounds.state_high - start)
+
+    def _restore(self) -> bool:
+        restoring = [owned for owned in self.owned.values() if owned.phase is Phase.RESTORING]
+        if not restoring:
+            return False
+        messages = self._changelog.consume(RESTORE_RECORDS_MAX, 0.0 if self.active else 0.02)
+        records: dict[Owned, list[Message]] = {owned: [] for owned in restoring}
+        for message in messages:
+            owned = self.owned.get(message.partition() or 0)
+            if owned not in records:
+                continue
+            error = message.error()
+            if error is None:
+                records[owned].append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._restore_records(owned, records[owned])
+                records[owned] = []
+                if (message.offset() or 0) >= owned.restore_to:
+                    self._end_restore(owned)
+            elif error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
+                self._stop_reading(owned)
+                self._start_over(owned)
+                del records[owned]
+            elif error.fatal():
+                raise EngineFailed(error.str())
+        for owned, remaining in records.items():
+            self._restore_records(owned, remaining)
+        metrics.RESTORE_REMAINING.set(
+            sum(max(0, owned.restore_to - owned.partition.changelog) for owned in restoring)
+        )
+        return bool(messages)
+
+    def _end_restore(self, owned: Owned) -> None:
+        self._stop_reading(owned)
+        owned.phase = Phase.RESTORED
+
+    def _restore_records(self, owned: Owned, records: list[Message]) -> None:
+        if not records:
+            return
+        applied = owned.partition.applied
+        changes: dict[bytes, bytes | None] = {}
+        for record in records:
+            key, value = record.key(), record.value()
+            if key == changelog.APPLIED_KEY:
+                if value is not None:
+                    applied = changelog.decode_applied(value)
+            elif isinstance(key, bytes):
+                changes[key] = value
+        last = records[-1].offset()
+        assert last is not None, "a consumed record has an offset"
+        owned.partition.restore(changes, last + 1, applied)
+
+    def _activate(self, owned: Owned) -> None:
+        """Everything is restored: position the inputs and let turns touch it."""
+        assert owned.bounds_asked is not None, "a restoring partition has been located"
+        bounds = owned.bounds_asked.result()
+        applied = self._checked_applied(owned)
+        owned.commands_next = self._commands_start(owned, bounds, applied)
+        owned.outcomes_next = max(applied.outcomes, bounds.outcomes_low)
+        try:
+            self._commands.seek(self._commands_place(owned, owned.commands_next))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
+            # The client has not begun to fetch the new partition: position it next time round.
+            return
+        outcomes = TopicPartition(self._settings.topics.outcomes, owned.number, owned.outcomes_next)
+        self._outcomes.incremental_assign([outcomes])
+        self._commands.resume([self._commands_place(owned)])
+        owned.phase = Phase.ACTIVE
+        self._log.info(
+            "active",
+            partition=owned.number,
+            pending=owned.partition.counts.pending,
+            commands_from=owned.commands_next,
+            seconds=round(self._clock.monotonic_s() - owned.since_s, 3),
+        )
+
+    def _checked_applied(self, owned: Owned) -> Applied:
+        """The applied offsets, for the topics that exist today."""
+        ids, applied = self._ids, owned.partition.applied
+        if applied.partitions not in {0, ids.partitions}:
+            raise PartitionsChanged(
+                f"the state was written with {applied.partitions} partitions, "
+                f"the topics now have {ids.partitions}: ids hash to other partitions"
+            )
+        commands, outcomes = applied.commands, applied.outcomes
+        if applied.commands_topic not in {"", ids.commands}:
+            self._log.error("commands topic is a new one", partition=owned.number)
+            commands = 0
+        if applied.outcomes_topic not in {"", ids.outcomes}:
+            self._log.error("outcomes topic is a new one", partition=owned.number)
+            outcomes = 0
+        checked = Applied(commands, outcomes, ids.commands, ids.outcomes, ids.partitions)
+        owned.partition.applied = checked
+        return checked
+
+    def _commands_start(self, owned: Owned, bounds: Bounds, applied: Applied) -> int:
+        """Where to read commands: the group's offset, but never past what was applied.
+
+        A group that was wound back is read again from there: what was applied is recognised by
+        its offset, counted, and has no second effect. A group wound forward would skip commands
+        nobody has decided: the applied offset counts then.
+        """
+        committed = bounds.committed
+        if committed is None:
+            return max(applied.commands, bounds.commands_low)
+        if committed > applied.commands and applied.commands > 0:
+            self._log.warning(
+                "group offset is ahead of what was applied: not skipping",
+                partition=owned.number,
+                committed=committed,
+                applied=applied.commands,
+            )
+            return max(applied.commands, bounds.commands_low)
+        if committed < applied.commands:
+            self._log.warning(
+                "group offset was wound back: reading again, without a second effect",
+                partition=owned.number,
+                records=applied.commands - committed,
+            )
+        return committed
+
+    def consume_outcomes(self, records_max: int) -> list[Message]:
+        """Outcomes that have arrived for active partitions."""
+        found = []
+        for message in self._outcomes.consume(records_max, 0.0):
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() != KafkaError._PARTITION_EOF and error.fatal():
+                raise EngineFailed(error.str())
+        return found
+
+    def flush_stores(self, numbers: Iterable[int] | None = None) -> None:
+        """Bring the stores to disk, which bounds what a crash replays."""
+        for owned in self.owned.values():
+            if owned.partition_or_none is not None and (numbers is None or owned.number in numbers):
+                owned.partition.store.flush()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._let_go(list(self.owned))
+        self._asking.shutdown(cancel_futures=True)
+        self._changelog.close()
+        self._outcomes.close()

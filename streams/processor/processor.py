@@ -1,0 +1,287 @@
+"""The processor's loop: turn after turn until it is told to stop.
+
+It never does two things at once, and nothing acts from inside a callback: what the group says
+changes only which partitions the next turn sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from threading import Event
+from typing import Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from buckets.partition import Partition
+from buckets.rocks_store import RocksMemory
+from buckets.rules import Rules
+from streams import kafka, logs, metrics
+from streams.clock import Clock
+from streams.errors import EngineFailed, Fenced
+from streams.processor.owned import Owned
+from streams.processor.ownership import Ownership, TopicIds
+from streams.processor.pressure import Publisher
+from streams.processor.stores import Stores
+from streams.processor.targets import Targets
+from streams.processor.transaction import Transaction, TurnFailed
+from streams.processor.turn import Refusals, Turn
+from streams.settings import Settings
+
+CLOCK_STEP_REPORTED_MS: Final = 1_000
+PRODUCER_TIMEOUT_S: Final = 5.0
+MANY_RECORDS: Final = 2_500
+"""A turn with so many inputs is followed by the next without waiting."""
+
+Answer = TypeVar("Answer")
+
+
+class Processor:
+    """One member of the processor group. `run` in one thread; `stop` and `ask` from any."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        """Connects and checks the topics. Raises `BrokerUnreachable`, `TopicsMissing`, …"""
+        self._settings = settings
+        self._clock = clock
+        self._log = logs.get("processor")
+        self._rules = rules_of(settings)
+        cluster = kafka.Cluster(settings)
+        self._ids = TopicIds(cluster, settings)
+        self._targets = Targets(cluster, clock)
+        self._commands = kafka.group_consumer(settings, settings.processor_group, "commands")
+        memory = RocksMemory(settings.store_cache_mib << 20)
+        stores = Stores(settings.data_dir / "processor", memory, self._log)
+        self._ownership = Ownership(settings, clock, stores, self._ids, self._commands, self._log)
+        self._producer: Producer | None = None
+        self._figures = kafka.plain_producer(settings, "pressure")
+        self._publisher = Publisher(settings, self._figures)
+        self._refusals: Refusals = {}
+        self._questions: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._stopping = Event()
+        self._more = False
+        self._flush_at_s = clock.monotonic_s() + settings.store_flush_s
+        self._wall_minus_monotonic_ms = self._clock_difference_ms()
+
+    # ---- from other threads ----
+
+    def stop(self) -> None:
+        """Ask the loop to finish its turn, hand its partitions over and return."""
+        self._stopping.set()
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything assigned to this process is restored and being worked on."""
+        return self._ownership.all_active and self._producer is not None
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topics have."""
+        return self._ids.partitions
+
+    def phases(self) -> dict[int, str]:
+        """The owned partitions and how far each has come."""
+        return {number: owned.phase.value for number, owned in self._ownership.owned.copy().items()}
+
+    def ask(self, number: int, question: Callable[[Partition], Answer]) -> Future[Answer | None]:
+        """Put a question to an owned partition between two turns; None where it is not here."""
+        future: Future[Answer | None] = Future()
+
+        def answer() -> None:
+            owned = self._ownership.owned.get(number)
+            try:
+                found = question(owned.partition) if owned is not None and owned.active else None
+                future.set_result(found)
+            except Exception as error:
+                # The question's own fault is the asker's to hear of, not the loop's to die of.
+                future.set_exception(error)
+
+        self._questions.put(answer)
+        return future
+
+    # ---- the loop ----
+
+    def run(self) -> None:
+        """Turn until `stop`. Raises `Fenced`, `EngineFailed` and their kin when it cannot go on."""
+        self._commands.subscribe(
+            [self._settings.topics.commands],
+            on_assign=self._ownership.assigned,
+            on_revoke=self._ownership.revoked,
+            on_lost=self._ownership.lost,
+        )
+        try:
+            while not self._stopping.is_set():
+                self.turn()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        self._answer_questions()
+        # Leaving the group first lets another process begin with our partitions at once.
+        self._commands.close()
+        self._ownership.close()
+        self._figures.flush(2.0)
+        self._log.info("stopped")
+
+    def turn(self) -> None:
+        """One round: poll, restore a little, decide, commit, settle."""
+        started_s = self._clock.monotonic_s()
+        self._answer_questions()
+        messages = self._poll()
+        if self._ownership.advance():
+            self._more = True
+        if self._producer is None:
+            self._producer = self._new_producer()
+        active = self._ownership.active
+        if self._producer is not None and active:
+            try:
+                self._one_turn(self._producer, active, messages, started_s)
+            except TurnFailed as failed:
+                self._recover(failed)
+            now_ms = self._clock.now_ms()
+            self._publisher.publish(self._ownership.active, now_ms, started_s)
+        self._housekeeping(started_s)
+
+    def _poll(self) -> list[Message]:
+        """Commands that have arrived, waited for no longer than the next due entry allows."""
+        found: list[Message] = []
+        for message in self._commands.consume(self._settings.turn_records_max, self._wait_s()):
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise EngineFailed(f"{self._settings.topics.commands}: {error.str()}")
+            elif error.code() == KafkaError.FENCED_INSTANCE_ID:
+                raise Fenced("another process joined the group under this one's --name")
+            elif error.fatal():
+                raise EngineFailed(error.str())
+        return found
+
+    def _wait_s(self) -> float:
+        if self._more:
+            return 0.0
+        wait_ms = self._settings.turn_wait_ms_max
+        now_ms = self._clock.now_ms()
+        for owned in self._ownership.active:
+            next_ms = owned.partition.next_ms()
+            if next_ms is not None:
+                # What waits for a free claim is overdue, and no reason to spin.
+                overdue = next_ms <= now_ms and owned.partition.claims_full(self._rules.claims_max)
+                wait_ms = wait_ms if overdue else min(wait_ms, next_ms - now_ms)
+        return max(wait_ms, 0) / 1_000
+
+    def _one_turn(
+        self, producer: Producer, active: list[Owned], messages: list[Message], started_s: float
+    ) -> None:
+        turn = Turn(
+            self._settings,
+            self._rules,
+            Transaction(producer, self._settings),
+            self._targets,
+            self._refusals,
+            self._ids.partitions,
+            self._clock.now_ms(),
+        )
+        try:
+            busy = self._fill(turn, active, messages)
+            committed = turn.commit(self._commands.consumer_group_metadata())
+        except TurnFailed:
+            turn.note_refusals(self._refusals)
+            if not turn.abort():
+                self._producer = None
+            raise
+        self._refusals.clear()
+        self._more = busy
+        if committed:
+            metrics.TURN.observe(self._clock.monotonic_s() - started_s)
+            metrics.TURN_RECORDS.observe(turn.inputs)
+
+    def _fill(self, turn: Turn, active: list[Owned], messages: list[Message]) -> bool:
+        """Decide everything there is; returns whether there is likely more at once."""
+        owned_by_number = self._ownership.owned
+        for number, commands in _by_partition(messages).items():
+            owned = owned_by_number.get(number)
+            # A message handed out before its partition was revoked is the next owner's.
+            if owned is not None and owned.active:
+                turn.take_commands(owned, commands)
+        outcomes = self._ownership.consume_outcomes(self._settings.turn_records_max)
+        for number, answers in _by_partition(outcomes).items():
+            owned = owned_by_number.get(number)
+            if owned is not None and owned.active:
+                turn.take_outcomes(owned, answers)
+        share = max(1, self._settings.fires_per_turn_max // len(active))
+        due = [turn.take_due(owned, share) for owned in active]
+        return share in due or len(messages) >= MANY_RECORDS or len(outcomes) >= MANY_RECORDS
+
+    def _recover(self, failed: TurnFailed) -> None:
+        """Nothing of the turn is believed: the changelog says what is true, and is read again."""
+        metrics.ACK_FAILURES.inc()
+        self._log.warning("turn failed", error=str(failed), unknown=failed.unknown)
+        if failed.unknown:
+            # A new producer makes the coordinator end the old transaction, one way or the other.
+            self._producer = None
+        self._ownership.fail()
+        self._more = True
+
+    def _new_producer(self) -> Producer | None:
+        """A transactional producer, or None while the brokers do not answer."""
+        name = f"{self._settings.processor_group}-{self._settings.name}"
+        producer = kafka.transactional_producer(self._settings, name, "processor")
+        try:
+            producer.init_transactions(PRODUCER_TIMEOUT_S)
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.fatal() or not error.retriable():
+                raise EngineFailed(f"no transactions as {name}: {error.str()}") from None
+            self._log.warning("waiting for the transaction coordinator", error=error.str())
+            return None
+        return producer
+
+    def _answer_questions(self) -> None:
+        while True:
+            try:
+                self._questions.get_nowait()()
+            except Empty:
+                return
+
+    # ---- now and then ----
+
+    def _housekeeping(self, started_s: float) -> None:
+        now_ms = self._clock.now_ms()
+        difference_ms = self._clock_difference_ms()
+        step_ms = difference_ms - self._wall_minus_monotonic_ms
+        self._wall_minus_monotonic_ms = difference_ms
+        if abs(step_ms) >= CLOCK_STEP_REPORTED_MS:
+            metrics.CLOCK_STEP.set(step_ms / 1_000)
+            self._log.error("the wall clock was set", step_s=step_ms / 1_000)
+        if started_s >= self._flush_at_s:
+            self._flush_at_s = started_s + self._settings.store_flush_s
+            self._ownership.flush_stores()
+            self._report(now_ms)
+
+    def _report(self, now_ms: int) -> None:
+        metrics.HEARTBEAT.set(now_ms / 1_000)
+
+    def _clock_difference_ms(self) -> int:
+        return self._clock.now_ms() - int(self._clock.monotonic_s() * 1_000)
+
+
+def rules_of(settings: Settings) -> Rules:
+    """The rules as configured."""
+    return Rules(
+        retry_delays_s=settings.retry_delays_s,
+        retry_attempts_max=settings.retry_attempts_max,
+        lease_ms=settings.lease_s * 1_000,
+        dedupe_retention_ms=settings.dedupe_retention_s * 1_000,
+        cancel_memory_ms=settings.cancel_memory_s * 1_000,
+        claims_max=settings.claims_max,
+    )
+
+
+def _by_partition(messages: list[Message]) -> dict[int, list[Message]]:
+    grouped: dict[int, list[Message]] = {}
+    for message in messages:
+        number = message.partition()
+        assert number is not None, "a consumed message has a partition"
+        grouped.setdefault(number, []).append(message)
+    return grouped

@@ -1,0 +1,145 @@
+"""One turn's Kafka transaction: everything it writes and the offsets it read, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from streams.errors import Fenced
+from streams.settings import Settings, Topics
+
+COMMIT_TRIES_MAX: Final = 3
+Headers = Sequence[tuple[str, str | bytes | None]]
+
+
+class TurnFailed(Exception):
+    """The turn's transaction did not commit; `unknown` if it may have."""
+
+    def __init__(self, error: KafkaError, *, unknown: bool = False) -> None:
+        super().__init__(error.str())
+        self.error = error
+        self.unknown = unknown
+
+
+class Transaction:
+    """Produces into a transaction, which begins with the first record."""
+
+    def __init__(self, producer: Producer, settings: Settings) -> None:
+        self._producer = producer
+        self._topics: Topics = settings.topics
+        self._timeout_s = settings.transaction_timeout_ms / 1_000
+        self._begun = False
+        self.records = 0
+        self.changelog: dict[int, int] = {}
+        """Partition → the offset of its last state record, once delivered."""
+
+        self.refused: dict[tuple[int, bytes], str] = {}
+        """(partition, id) → why its target topic did not take it."""
+
+    def _produce(self, topic: str, value: bytes | None, **more: Any) -> None:
+        if not self._begun:
+            self._call(self._producer.begin_transaction)
+            self._begun = True
+        self.records += 1
+        while True:
+            try:
+                self._producer.produce(topic, value, **more)
+                return
+            except BufferError:
+                # The client's queue is full: let deliveries make room.
+                self._producer.poll(0.1)
+
+    def state(self, partition: int, identifier: bytes, value: bytes | None) -> None:
+        """A reminder's new record, or null."""
+        self._produce(self._topics.state, value, key=identifier, partition=partition)
+
+    def applied(self, partition: int, key: bytes, value: bytes) -> None:
+        """The last state record of a partition in this turn; its offset is noted."""
+        noted = partial(self._note_changelog, partition)
+        self._produce(self._topics.state, value, key=key, partition=partition, on_delivery=noted)
+
+    def _note_changelog(self, partition: int, error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        if error is None and offset is not None:
+            self.changelog[partition] = offset
+
+    def ours(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> None:
+        """A record for one of the contract's topics."""
+        self._produce(topic, value, key=key, partition=partition, headers=list(headers))
+
+    def target(
+        self, topic: str, partition: int, identifier: bytes, value: bytes, headers: Headers
+    ) -> None:
+        """A reminder fired into its own topic; a refusal is noted, and the transaction fails."""
+        noted = partial(self._note_refusal, (partition, identifier))
+        try:
+            self._produce(topic, value, key=identifier, headers=list(headers), on_delivery=noted)
+        except KafkaException as raised:
+            error = raised.args[0]
+            self.refused[partition, identifier] = error.name()
+            raise TurnFailed(error) from None
+
+    def _note_refusal(
+        self, which: tuple[int, bytes], error: KafkaError | None, _message: Message
+    ) -> None:
+        # Purged: the transaction broke on another record and took this one along.
+        if error is not None and error.name() not in {"_PURGE_QUEUE", "_PURGE_INFLIGHT"}:
+            self.refused[which] = error.name()
+
+    def commit(self, offsets: list[TopicPartition], group_metadata: Any) -> None:
+        """Commit records and offsets together. Raises `TurnFailed`, `Fenced`.
+
+        The offsets are what fences a process that lost its partitions: the group's coordinator
+        refuses them from a member of an older generation.
+        """
+        if not self._begun:
+            self._call(self._producer.begin_transaction)
+            self._begun = True
+        self._call(
+            partial(
+                self._producer.send_offsets_to_transaction,
+                offsets,
+                group_metadata,
+                self._timeout_s,
+            )
+        )
+        for tries_left in reversed(range(COMMIT_TRIES_MAX)):
+            try:
+                self._producer.commit_transaction(self._timeout_s)
+            except KafkaException as raised:
+                error = raised.args[0]
+                if error.retriable() and tries_left:
+                    continue
+                raise _failure(error, unknown=not error.txn_requires_abort()) from None
+            return
+
+    def abort(self) -> bool:
+        """Take it all back; returns False where not even that could be done."""
+        if not self._begun:
+            return True
+        try:
+            self._producer.abort_transaction(self._timeout_s)
+        except KafkaException:
+            return False
+        return True
+
+    @staticmethod
+    def _call(step: Any) -> None:
+        try:
+            step()
+        except KafkaException as raised:
+            raise _failure(raised.args[0], unknown=False) from None
+
+
+def _failure(error: KafkaError, *, unknown: bool) -> Exception:
+    if error.name() in {"_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"}:
+        return Fenced(
+            "another process took over this one's transactional id; "
+            "give each process its own --name, and end the older one"
+        )
+    return TurnFailed(error, unknown=unknown or error.fatal())

@@ -1,0 +1,389 @@
+"""One turn: inputs and due entries in, one transaction out.
+
+The steps, and what is true when the process dies right after each:
+
+1. decide      commands, outcomes and due entries → decisions       nothing has happened
+2. produce     state records, events, replies into a transaction    nothing is visible
+3. commit      records and input offsets, together                  Kafka has all of it; the store
+                                                                    replays it from the changelog
+4. settle      one batch into each store                            all agree
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Message, TopicPartition
+
+from buckets import decisions
+from buckets.decisions import Bury, Decision, Fire, Revoke
+from buckets.partition import Applied
+from buckets.rules import Rules
+from schemas import commands, events
+from schemas.commands import Command
+from schemas.errors import Refused
+from schemas.events import ReplyStatus, Source
+from schemas.reminder import Entry, Reminder
+from schemas.routing import partition_of, routing_key
+from streams import metrics
+from streams.processor import changelog
+from streams.processor.owned import Owned
+from streams.processor.targets import Targets
+from streams.processor.transaction import Transaction
+from streams.settings import Settings
+
+FORWARDED_HEADER = "minutewheel.forwarded-from"
+Refusals = dict[tuple[int, bytes], str]
+
+
+class Turn:
+    """The decisions of one turn over all active partitions, produced as they fall."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        rules: Rules,
+        transaction: Transaction,
+        targets: Targets,
+        refusals: Refusals,
+        partitions: int,
+        now_ms: int,
+    ) -> None:
+        """`refusals`: what target topics refused when this turn was tried before."""
+        self._topics = settings.topics
+        self._rules = rules
+        self._transaction = transaction
+        self._targets = targets
+        self._refusals = refusals
+        self._partitions = partitions
+        self._now_ms = now_ms
+        self._own_destinations = frozenset(f"topic:{name}" for name in settings.topics.all())
+        self._touched: dict[Owned, tuple[int, int]] = {}
+        self.tally: Counter[tuple[Callable[..., Any], tuple[str, ...]]] = Counter()
+        self.fire_lags_ms: list[int] = []
+        self.inputs = 0
+
+    # ---- inputs ----
+
+    def take_commands(self, owned: Owned, messages: list[Message]) -> None:
+        """Decide commands of one partition, in their order."""
+        self.inputs += len(messages)
+        partition = owned.partition
+        applied = partition.applied.commands
+        pending: list[tuple[Message, int, Command, bytes]] = []
+        offset = owned.commands_next
+        for message in messages:
+            offset = message.offset() or 0
+            if offset < applied:
+                # Wound back: its effects are in the state already, in whatever came after it too.
+                self._count(metrics.DUPLICATES, "commands")
+                continue
+            try:
+                command = self._decode(message)
+                owner = partition_of(command.id, self._partitions)
+                if owner != owned.number:
+                    self._forward(owned, owner, message, offset, command)
+                    continue
+            except Refused as refused:
+                self._reject(owned, message, offset, refused)
+                continue
+            pending.append((message, offset, command, command.id.encode()))
+        partition.hold([identifier for _, _, _, identifier in pending])
+        for message, offset_of, command, identifier in pending:
+            self._decide_command(owned, message, offset_of, command, identifier)
+        self._touch(owned, commands_next=offset + 1)
+
+    def _decode(self, message: Message) -> Command:
+        value = message.value()
+        if value is None:
+            return self._cancel_by_tombstone(message)
+        command = commands.decode(value, message.headers())  # type: ignore[arg-type]
+        if getattr(command, "destination", "due") in self._own_destinations:
+            raise Refused(
+                "own_topic",
+                "destination: a reminder cannot fire into our own topics",
+                "destination",
+            )
+        return command
+
+    @staticmethod
+    def _cancel_by_tombstone(message: Message) -> Command:
+        key = message.key()
+        if not isinstance(key, bytes) or not key:
+            raise Refused("no_key", "a null value cancels the reminder its key names; no key")
+        return commands.from_mapping(
+            {"type": "cancel", "id": key.decode(errors="replace"), "reason": "null value"}
+        )
+
+    def _decide_command(
+        self, owned: Owned, message: Message, offset: int, command: Command, identifier: bytes
+    ) -> None:
+        partition = owned.partition
+        headers = message.headers()
+        trace_parent = _trace_parent(headers) if headers else None
+        try:
+            decision = decisions.on_command(
+                partition.get(identifier), command, self._now_ms, self._rules, trace_parent
+            )
+        except Refused as refused:
+            self._reject(owned, message, offset, refused)
+            decision = Decision(ReplyStatus.REJECTED, detail=refused.message)
+        else:
+            self._carry_out(owned, identifier, decision)
+        self._count(metrics.COMMANDS, type(command).__name__.lower(), decision.status)
+        if decision.status is ReplyStatus.DUPLICATE:
+            self._count(metrics.DUPLICATES, "schedule")
+        if command.reply:
+            self._reply(owned, message, offset, command, decision)
+
+    def _reply(
+        self, owned: Owned, message: Message, offset: int, command: Command, decision: Decision
+    ) -> None:
+        reminder = decision.reminder or owned.partition.get(command.id.encode())
+        value = events.reply(
+            command.id,
+            None if reminder is None else max(reminder.asked.version, 0),
+            decision.status,
+            Source(
+                self._topics.commands,
+                owned.number,
+                offset,
+                commands.cloud_event_id(message.headers()),  # type: ignore[arg-type]
+            ),
+            self._now_ms,
+            due_at_ms=None if reminder is None else reminder.asked.due_at_ms,
+            detail=decision.detail,
+        )
+        self._transaction.ours(
+            self._topics.replies, owned.number, routing_key(command.id), value, ()
+        )
+
+    def _forward(
+        self, owned: Owned, owner: int, message: Message, offset: int, command: Command
+    ) -> None:
+        """A producer with another partitioner, or no key, put it here: move it, once."""
+        headers: Any = message.headers() or []
+        if any(name == FORWARDED_HEADER for name, _ in headers):
+            raise Refused("misplaced", "id: forwarded once, and still on the wrong partition", "id")
+        self._transaction.ours(
+            self._topics.commands,
+            owner,
+            routing_key(command.id),
+            message.value() if message.value() is not None else commands.encode(command),
+            [*headers, (FORWARDED_HEADER, f"{owned.number}/{offset}")],
+        )
+        self._count(metrics.FORWARDED)
+
+    def _reject(self, owned: Owned, message: Message, offset: int, refused: Refused) -> None:
+        """The bytes as they came, with the reason beside them."""
+        source = Source(self._topics.commands, owned.number, offset)
+        self._transaction.ours(
+            self._topics.rejected,
+            owned.number,
+            message.key(),
+            message.value(),
+            events.rejection_headers(refused, source),
+        )
+        self._count(metrics.COMMANDS, "unknown", "rejected")
+
+    def take_outcomes(self, owned: Owned, messages: list[Message]) -> None:
+        """Decide answers to due events of one partition, in their order."""
+        self.inputs += len(messages)
+        partition = owned.partition
+        pending: list[tuple[events.Outcome, bytes]] = []
+        offset = owned.outcomes_next
+        for message in messages:
+            offset = message.offset() or 0
+            if offset < partition.applied.outcomes:
+                self._count(metrics.DUPLICATES, "outcomes")
+                continue
+            try:
+                outcome = events.decode_outcome(message.value() or b"")
+            except Refused as refused:
+                source = Source(self._topics.outcomes, owned.number, offset)
+                self._transaction.ours(
+                    self._topics.rejected,
+                    owned.number,
+                    message.key(),
+                    message.value(),
+                    events.rejection_headers(refused, source),
+                )
+                continue
+            pending.append((outcome, outcome.id.encode()))
+        partition.hold([identifier for _, identifier in pending])
+        for outcome, identifier in pending:
+            standing = partition.get(identifier)
+            decision = decisions.on_outcome(standing, outcome, self._now_ms, self._rules)
+            self._carry_out(owned, identifier, decision)
+            self._tally_outcome(decision)
+        self._touch(owned, outcomes_next=offset + 1)
+
+    def _tally_outcome(self, decision: Decision) -> None:
+        reminder = decision.reminder
+        if reminder is None:
+            self._count(metrics.DUPLICATES, "outcome")
+        elif reminder.entry is Entry.RETRY:
+            self._count(metrics.RETRIES)
+
+    # ---- time ----
+
+    def take_due(self, owned: Owned, rows_max: int) -> int:
+        """Fire what is due in one partition; returns how many entries the wheel turned to."""
+        due = owned.partition.take_due(self._now_ms, rows_max, self._rules.claims_max)
+        for identifier, standing in due:
+            refusal = self._refusals.get((owned.number, identifier))
+            decision = self._decide_due(standing, refusal)
+            fired = decision.reminder
+            if fired is not None and fired.attempt == 1 and decision.emissions:
+                self.fire_lags_ms.append(self._now_ms - fired.asked.due_at_ms)
+            self._carry_out(owned, identifier, decision)
+        if due:
+            self.inputs += len(due)
+            self._touch(owned)
+        return len(due)
+
+    def _decide_due(self, standing: Reminder, refusal: str | None) -> Decision:
+        decision = decisions.on_due(standing, self._now_ms, self._rules)
+        destination = standing.asked.destination
+        if not decision.emissions or not destination.startswith("topic:"):
+            return decision
+        if refusal is None:
+            refusal = self._targets.refusal(
+                destination.removeprefix("topic:"), _size_bytes(standing)
+            )
+        if refusal is None:
+            return decision
+        return decisions.on_refused_target(standing, refusal, self._now_ms, self._rules)
+
+    # ---- writing ----
+
+    def _carry_out(self, owned: Owned, identifier: bytes, decision: Decision) -> None:
+        """Produce what a decision says, and let the rest of the turn see it."""
+        if decision.forget:
+            owned.partition.forget(identifier)
+            self._transaction.state(owned.number, identifier, None)
+        elif decision.reminder is not None:
+            value = owned.partition.put(identifier, decision.reminder)
+            self._transaction.state(owned.number, identifier, value)
+        for emission in decision.emissions:
+            if isinstance(emission, Fire):
+                self._fire(owned, identifier, emission.reminder)
+            elif isinstance(emission, Revoke):
+                self._transaction.ours(
+                    self._topics.due,
+                    owned.number,
+                    routing_key(emission.id),
+                    events.revocation(emission.fire_id, emission.reason),
+                    [("fire-id", emission.fire_id)],
+                )
+            else:
+                self._bury(owned, emission)
+
+    def _fire(self, owned: Owned, identifier: bytes, reminder: Reminder) -> None:
+        destination = reminder.asked.destination
+        if destination.startswith("topic:"):
+            value, headers = events.topic_record(reminder)
+            topic = destination.removeprefix("topic:")
+            self._transaction.target(topic, owned.number, identifier, value, headers)
+        else:
+            value, headers = events.due_event(reminder)
+            key = routing_key(reminder.id)
+            self._transaction.ours(self._topics.due, owned.number, key, value, headers)
+
+    def _bury(self, owned: Owned, emission: Bury) -> None:
+        reminder = emission.reminder
+        self._transaction.ours(
+            self._topics.dead,
+            owned.number,
+            routing_key(reminder.id),
+            events.dead_letter(reminder, emission.reason, self._now_ms),
+            [
+                ("fire-id", events.fire_id_of(reminder)),
+                ("error.class", emission.reason),
+                ("attempts", str(reminder.attempt)),
+            ],
+        )
+        self._count(metrics.DEAD, emission.reason)
+
+    def _touch(
+        self, owned: Owned, *, commands_next: int | None = None, outcomes_next: int | None = None
+    ) -> None:
+        commands_before, outcomes_before = self._touched.get(
+            owned, (owned.commands_next, owned.outcomes_next)
+        )
+        self._touched[owned] = (
+            commands_before if commands_next is None else commands_next,
+            outcomes_before if outcomes_next is None else outcomes_next,
+        )
+
+    def _count(self, metric: Callable[..., Any] | Any, *labels: str) -> None:
+        self.tally[metric, labels] += 1
+
+    # ---- the end ----
+
+    def commit(self, group_metadata: Any) -> bool:
+        """Steps 3 and 4. Returns False where there was nothing to commit.
+
+        Every partition written for is in the offsets, also when nothing of it was consumed: a
+        process that has lost it is refused by that.
+        """
+        if not self._touched:
+            return False
+        applied: dict[Owned, Applied] = {}
+        offsets: list[TopicPartition] = []
+        for owned, (commands_next, outcomes_next) in self._touched.items():
+            before = owned.partition.applied
+            applied[owned] = now = Applied(
+                max(commands_next, before.commands),
+                max(outcomes_next, before.outcomes),
+                before.commands_topic,
+                before.outcomes_topic,
+                before.partitions,
+            )
+            self._transaction.applied(
+                owned.number, changelog.APPLIED_KEY, changelog.encode_applied(now)
+            )
+            offsets.append(TopicPartition(self._topics.commands, owned.number, commands_next))
+            offsets.append(TopicPartition(self._topics.outcomes, owned.number, outcomes_next))
+        self._transaction.commit(offsets, group_metadata)
+        for owned, (commands_next, outcomes_next) in self._touched.items():
+            # One past the last state record: the commit marker behind it is not worth a look-up.
+            log_end = self._transaction.changelog[owned.number] + 1
+            owned.partition.settle(log_end, applied[owned], self._now_ms)
+            owned.commands_next, owned.outcomes_next = commands_next, outcomes_next
+        self._publish_tally()
+        return True
+
+    def abort(self) -> bool:
+        """Take everything back; returns False where not even that could be done."""
+        return self._transaction.abort()
+
+    def note_refusals(self, refusals: Refusals) -> None:
+        """Remember which reminders' targets broke the transaction, for the turn that redoes it."""
+        refusals.update(self._transaction.refused)
+
+    def _publish_tally(self) -> None:
+        for (metric, labels), count in self.tally.items():
+            child: Any = metric.labels(*labels) if labels else metric  # type: ignore[attr-defined]
+            child.inc(count)
+        for lag_ms in self.fire_lags_ms:
+            metrics.FIRE_LAG.observe(max(lag_ms, 0) / 1_000)
+
+
+def _trace_parent(headers: Any) -> str | None:
+    for name, value in headers:
+        if name in {"traceparent", "ce_traceparent"} and isinstance(value, bytes):
+            return value.decode(errors="replace")[:64]
+    return None
+
+
+def _size_bytes(reminder: Reminder) -> int:
+    asked = reminder.asked
+    headers = asked.headers or {}
+    return (
+        len(asked.payload or b"null")
+        + len(reminder.id.encode())
+        + sum(len(key.encode()) + len(text.encode()) for key, text in headers.items())
+    )
