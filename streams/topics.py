@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.cimpl import NewTopic
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
 
 from streams.kafka import REQUEST_TIMEOUT_S, Cluster
 from streams.settings import Settings, Topics
