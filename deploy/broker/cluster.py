@@ -111,7 +111,7 @@ class LocalCluster:
         deadline = time.monotonic() + timeout_s
         running = {number: pid for number, pid in self.pids().items() if pid is not None}
         for number, pid in running.items():
-            process.send(pid, self._nodes[number].files.properties, signal.SIGTERM)
+            self._signal(number, pid, signal.SIGTERM)
         for number, pid in running.items():
             properties = self._nodes[number].files.properties
             left_s = deadline - time.monotonic()
@@ -124,7 +124,7 @@ class LocalCluster:
         """SIGKILLs one node, as a crash would. Harmless if it does not run."""
         node = self._nodes[number]
         if (pid := node.pid()) is not None:
-            process.send(pid, node.files.properties, signal.SIGKILL)
+            self._signal(number, pid, signal.SIGKILL)
             if not process.wait_gone(pid, node.files.properties, process.KILL_TIMEOUT_S):
                 raise StopFailedError(f"Node {number} (process {pid}) cannot be ended.")
         node.reap()
@@ -185,3 +185,11 @@ class LocalCluster:
             node.format(runtime, cluster_id)
         self._on_progress(f"Starting node {node.number}")
         node.spawn(runtime, self.layout.heap, guarded=guarded)
+
+    def _signal(self, number: int, pid: int, sent: signal.Signals) -> None:
+        try:
+            process.send(pid, self._nodes[number].files.properties, sent)
+        except PermissionError as error:
+            raise StopFailedError(
+                f"Node {number} (process {pid}) belongs to another user."
+            ) from error

@@ -70,8 +70,8 @@ class StartTimeoutError(BrokerError):
 
 
 class StopFailedError(BrokerError):
-    """The process survived even SIGKILL, which means it hangs in the operating system, usually
-    on a disk that does not answer. Look at the disk, then stop again."""
+    """If the process belongs to another user, stop it as that user. If it survived SIGKILL it
+    hangs in the operating system, usually on a disk that does not answer: look there first."""
 
 
 class UnknownToolError(BrokerError):

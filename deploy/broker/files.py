@@ -4,6 +4,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.broker.settings import DATA_NAME
+
 LOG_TAIL_LINES = 15
 LOG_TAIL_BYTES_MAX = 64 * 1024
 
@@ -17,7 +19,7 @@ class NodeFiles:
     @property
     def data(self) -> Path:
         """Kafka's own directory, with the records."""
-        return self.home / "data"
+        return self.home / DATA_NAME
 
     @property
     def properties(self) -> Path:

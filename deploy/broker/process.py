@@ -12,6 +12,7 @@ guard runs on its own, so this file imports the standard library only.
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -19,7 +20,11 @@ from pathlib import Path
 
 MAIN_CLASS = "kafka.Kafka"
 GUARD_STOP_TIMEOUT_S = 30.0
+GUARD_SEARCH_TIMEOUT_S = 2.0
 KILL_TIMEOUT_S = 10.0
+RECOGNISE_INTERVAL_S = 0.002
+# What a guard is told when its node has been stopped in order.
+RELEASE = b"."
 _PROCESSES = Path("/proc")
 
 
@@ -92,16 +97,28 @@ def terminate(pid: int, properties: Path, timeout_s: float) -> bool:
     return wait_gone(pid, properties, KILL_TIMEOUT_S)
 
 
+def wait_recognised(child: subprocess.Popen[bytes], properties: Path) -> None:
+    """Waits until a new child shows its command line, or has ended.
+
+    For a moment during exec the line is empty, and whoever looked then would miss a living node.
+    """
+    while child.poll() is None and not is_node(child.pid, properties):
+        time.sleep(RECOGNISE_INTERVAL_S)
+
+
 def guard(properties: Path) -> None:
-    """Waits for the end of standard input, then ends the node."""
+    """Ends the node once standard input closes; ends itself once it is told RELEASE there."""
     # Ctrl-C and a closed terminal are the starter's business; the guard acts when it has ended.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    while os.read(sys.stdin.fileno(), 1024):
-        pass
-    deadline = time.monotonic() + GUARD_STOP_TIMEOUT_S
-    if (pid := find_node(properties)) is not None:
-        terminate(pid, properties, deadline - time.monotonic())
+    if os.read(sys.stdin.fileno(), 1):
+        return
+    deadline = time.monotonic() + GUARD_SEARCH_TIMEOUT_S
+    # The starter may have died so early that its node is only just coming up.
+    while (pid := find_node(properties)) is None and time.monotonic() < deadline:
+        time.sleep(RECOGNISE_INTERVAL_S)
+    if pid is not None:
+        terminate(pid, properties, GUARD_STOP_TIMEOUT_S)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 HOST = "127.0.0.1"
+DATA_NAME = "data"
 PORT_DEFAULT = 19092
 CONTROLLER_PORT_DISTANCE = 10
 NODE_COUNTS = (1, 3)
@@ -57,8 +57,8 @@ class Layout:
         return ",".join(f"{HOST}:{port}" for port in self.ports())
 
 
-def server_properties(layout: Layout, node: int, log_directory: Path) -> str:
-    """The server.properties of one node."""
+def server_properties(layout: Layout, node: int) -> str:
+    """The server.properties of one node, for a process that runs in the node's directory."""
     replicas = layout.nodes
     in_sync_min = 1 if replicas == 1 else 2
     quorum = ",".join(
@@ -75,7 +75,8 @@ def server_properties(layout: Layout, node: int, log_directory: Path) -> str:
         "listeners": f"{listener},{controller}",
         "advertised.listeners": listener,
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": log_directory,
+        # Relative, since the file knows neither commas nor letters beyond Latin-1 in a path.
+        "log.dirs": DATA_NAME,
         # Topics are created on purpose, with their settings, or not at all.
         "auto.create.topics.enable": "false",
         "default.replication.factor": replicas,

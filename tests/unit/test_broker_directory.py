@@ -132,8 +132,8 @@ def test_impossible_layouts_are_refused(nodes: int, port: int, heap: str) -> Non
         Layout(nodes, port, port + 10, heap)
 
 
-def test_three_nodes_replicate_and_listen_on_loopback_only(tmp_path: Path) -> None:
-    text = server_properties(Layout(3, 19192, 19202, "512m"), 2, tmp_path)
+def test_three_nodes_replicate_and_listen_on_loopback_only() -> None:
+    text = server_properties(Layout(3, 19192, 19202, "512m"), 2)
     settings = dict(line.split("=", 1) for line in text.splitlines())
     assert settings["listeners"] == "PLAINTEXT://127.0.0.1:19193,CONTROLLER://127.0.0.1:19203"
     assert settings["offsets.topic.replication.factor"] == "3"
