@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 from schemas.errors import Refused
 from schemas.limits import INSTANT_MS_MAX, SECONDS_SUSPECTED_BELOW_MS
 
@@ -53,3 +55,11 @@ def text(instant_ms: int) -> str:
     minute, rest_ms = divmod(rest_ms, MINUTE_MS)
     second, rest_ms = divmod(rest_ms, 1_000)
     return f"{_text_of_day(day)}T{hour:02d}:{minute:02d}:{second:02d}.{rest_ms:03d}Z"
+
+
+def parse(value: str, field: str) -> datetime:
+    """The instant of an RFC 3339 text, or `Refused` naming `field`."""
+    try:
+        return msgspec.convert(value, datetime)
+    except msgspec.ValidationError:
+        raise Refused("invalid", f"{field}: {value!r} is no RFC 3339 instant", field) from None
