@@ -22,8 +22,15 @@ Reason = Annotated[str, Meta(max_length=limits.REASON_CHARACTERS_MAX)]
 Instant = datetime | Annotated[int, Meta(description="epoch milliseconds")]
 Reference = Annotated[str, Meta(min_length=1, max_length=limits.REFERENCE_CHARACTERS_MAX)]
 Destination = Annotated[str, Meta(min_length=1, max_length=limits.DESTINATION_CHARACTERS_MAX)]
+END: Final = r"(?![\s\S])"
+"""The end of a text, in Python and ECMA alike: Python's `$` lets a line feed follow."""
+
 LocalTime = Annotated[
-    str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?$", examples=["2026-12-01T09:00"])
+    str,
+    Meta(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?" + END,
+        examples=["2026-12-01T09:00"],
+    ),
 ]
 ABSENT: Final = Raw()
 """No payload at all; a payload of JSON `null` is the four bytes."""
@@ -135,8 +142,8 @@ _decode_one: Final[dict[str, Callable[[Any], Command]]] = {
     name: msgspec.json.Decoder(form).decode for name, form in COMMAND_TYPES.items()
 }
 _decode_envelope: Final = msgspec.json.Decoder(dict[str, Raw]).decode
-_CLOUD_TYPE: Final = re.compile(r"^reminder\.([a-z]+)\.v(\d+)$")
-_TOPIC_NAME: Final = re.compile(r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$")
+_CLOUD_TYPE: Final = re.compile(r"reminder\.([a-z]+)\.v([0-9]+)")
+_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 def decode(value: bytes, headers: Headers = None) -> Command:
@@ -179,7 +186,7 @@ def _decode_plain(value: bytes) -> Command:
 
 
 def _command_type(cloud_type: str, field: str) -> str:
-    match = _CLOUD_TYPE.match(cloud_type)
+    match = _CLOUD_TYPE.fullmatch(cloud_type)
     if match is None or match[1] not in COMMAND_TYPES:
         known = ", ".join(f"reminder.{name}.v1" for name in COMMAND_TYPES)
         raise Refused("unknown_type", f"{field}: {cloud_type!r} is not one of {known}", field)
@@ -298,7 +305,7 @@ def check_destination(destination: str) -> None:
             "destination: due, topic:<name>, http(s)://…, mailto:… or channel:<name>",
             "destination",
         )
-    if scheme == "topic" and not _TOPIC_NAME.match(rest):
+    if scheme == "topic" and not _TOPIC_NAME.fullmatch(rest):
         raise Refused("invalid", f"destination: {rest!r} is no topic name", "destination")
     if scheme in {"http", "https"} and (not rest.startswith("//") or len(rest) < 3):
         raise Refused("invalid", "destination: a URL needs a host", "destination")
