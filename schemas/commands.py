@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -307,8 +308,17 @@ def check_destination(destination: str) -> None:
         )
     if scheme == "topic" and not _TOPIC_NAME.fullmatch(rest):
         raise Refused("invalid", f"destination: {rest!r} is no topic name", "destination")
-    if scheme in {"http", "https"} and (not rest.startswith("//") or len(rest) < 3):
+    if scheme in {"http", "https"} and not _has_host(destination):
         raise Refused("invalid", "destination: a URL needs a host", "destination")
+
+
+def _has_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        # Reading the port checks it.
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def due_ms(command: Schedule | Reschedule) -> int | None:
