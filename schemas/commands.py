@@ -212,7 +212,7 @@ def cloud_event_id(headers: Headers) -> str | None:
 
 
 _PATH: Final = re.compile(r"`\$\.?([^`]*)`$")
-_NAMED: Final = re.compile(r"(unknown|required) field `([^`]*)`")
+_NAMED: Final = re.compile(r"(unknown|required) field `(.*?)`(?: - at `\$|$)", re.DOTALL)
 
 
 def refusal(error: Exception) -> Refused:

@@ -25,5 +25,6 @@ SECONDS_SUSPECTED_BELOW_MS: Final = 1_000_000_000_000
 """2001-09-09T01:46:40Z. A smaller positive integer is far likelier a count of seconds."""
 
 ERROR_MESSAGE_CHARACTERS_MAX: Final = 500
+ERROR_FIELD_CHARACTERS_MAX: Final = 256
 ATTEMPTS_KEPT_MAX: Final = 10
 """How many of the last attempts a stored reminder remembers."""
