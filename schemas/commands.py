@@ -179,7 +179,10 @@ def _decode_plain(value: bytes) -> Command:
         envelope = _decode_envelope(value)
         if "specversion" not in envelope or "type" not in envelope:
             raise
-    cloud_type = msgspec.json.decode(envelope["type"], type=str)
+    try:
+        cloud_type = msgspec.json.decode(envelope["type"], type=str)
+    except msgspec.ValidationError:
+        raise Refused("unknown_type", "type: must be a string", "type") from None
     name = _command_type(cloud_type, "type")
     if "data" not in envelope:
         raise Refused("missing_field", "data: a structured CloudEvent carries it", "data")
@@ -199,7 +202,8 @@ def _command_type(cloud_type: str, field: str) -> str:
 def _header(headers: Headers, name: str) -> str | None:
     for key, content in headers or ():
         if key == name and content is not None:
-            return content.decode()
+            # What is no UTF-8 is no known type either, and is refused under its own name.
+            return content.decode(errors="replace")
     return None
 
 
