@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
+from itertools import accumulate
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
@@ -215,6 +216,9 @@ def cloud_event_id(headers: Headers) -> str | None:
     return None
 
 
+_STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(_STEP))
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _PATH: Final = re.compile(r"`\$\.?([^`]*)`$")
 _NAMED: Final = re.compile(r"(unknown|required) field `(.*?)`(?: - at `\$|$)", re.DOTALL)
 
@@ -222,7 +226,7 @@ _NAMED: Final = re.compile(r"(unknown|required) field `(.*?)`(?: - at `\$|$)", r
 def refusal(error: Exception) -> Refused:
     """The library's complaint in the contract's terms: a code, the field's name, one sentence."""
     if isinstance(error, RecursionError):
-        return Refused("malformed", "the JSON is nested too deeply")
+        return Refused("too_deep", "the JSON is nested too deeply")
     if isinstance(error, UnicodeDecodeError):
         return Refused("malformed", "the record is not valid UTF-8")
     message = str(error)
@@ -292,6 +296,18 @@ def _check_payload(payload: memoryview) -> None:
         str(payload, "utf-8")
     except UnicodeDecodeError:
         raise Refused("malformed", "payload: not valid UTF-8", "payload") from None
+    if len(payload) > 2 * limits.NESTING_MAX and _nesting(bytes(payload)) > limits.NESTING_MAX:
+        message = f"payload: nested deeper than {limits.NESTING_MAX}"
+        raise Refused("too_deep", message, "payload")
+
+
+def _nesting(payload: bytes) -> int:
+    """How deep the brackets of a valid JSON text go."""
+    brackets = payload.translate(None, _NO_BRACKETS)
+    if len(brackets) <= 2 * limits.NESTING_MAX:
+        return 0
+    brackets = _STRING.sub(b"", payload).translate(None, _NO_BRACKETS)
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
 
 
 def _refuse_controls(name: str, field: str) -> None:

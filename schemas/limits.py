@@ -13,6 +13,9 @@ REFERENCE_CHARACTERS_MAX: Final = 2_048
 REASON_CHARACTERS_MAX: Final = 1_024
 PAYLOAD_BYTES_MAX: Final = 65_536
 HEADERS_BYTES_MAX: Final = 8_192
+NESTING_MAX: Final = 256
+"""How deep objects and arrays may lie in one another in a payload."""
+
 RETRY_DELAYS_MAX: Final = 64
 RETRY_DELAY_S_MAX: Final = 30 * 86_400
 RETRY_ATTEMPTS_MAX: Final = 1_000
