@@ -17,16 +17,61 @@ from msgspec import Meta, Raw, Struct
 from schemas import instants, limits
 from schemas.errors import Refused
 
-Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARACTERS_MAX)]
-Id = Annotated[str, Meta(min_length=1, max_length=limits.ID_CHARACTERS_MAX)]
-Version = Annotated[int, Meta(ge=0, le=limits.VERSION_MAX)]
-Reason = Annotated[str, Meta(max_length=limits.REASON_CHARACTERS_MAX)]
-Instant = datetime | Annotated[int, Meta(description="epoch milliseconds")]
-Reference = Annotated[str, Meta(min_length=1, max_length=limits.REFERENCE_CHARACTERS_MAX)]
-Destination = Annotated[str, Meta(min_length=1, max_length=limits.DESTINATION_CHARACTERS_MAX)]
 END: Final = r"(?![\s\S])"
 """The end of a text, in Python and ECMA alike: Python's `$` lets a line feed follow."""
 
+# What stands under `extra_json_schema` is for the documents alone: here it is checked faster.
+_NO_CONTROLS: Final = {"pattern": r"^[^\u0000-\u001f\u007f-\u009f]*" + END}
+Name = Annotated[
+    str,
+    Meta(min_length=1, max_length=limits.NAME_CHARACTERS_MAX, extra_json_schema=_NO_CONTROLS),
+]
+Id = Annotated[
+    str,
+    Meta(min_length=1, max_length=limits.ID_CHARACTERS_MAX, extra_json_schema=_NO_CONTROLS),
+]
+Version = Annotated[int, Meta(ge=0, le=limits.VERSION_MAX)]
+Reason = Annotated[str, Meta(max_length=limits.REASON_CHARACTERS_MAX)]
+_RFC_3339: Final = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
+    r"([Zz]|[+-][0-9]{2}:[0-9]{2})" + END
+)
+Instant = (
+    Annotated[
+        datetime,
+        Meta(
+            description="RFC 3339 with an offset, years 1970 to 9999.",
+            extra_json_schema={"format": "date-time", "pattern": _RFC_3339},
+        ),
+    ]
+    | Annotated[
+        int,
+        Meta(
+            description="Epoch milliseconds. A positive integer too small for them is refused.",
+            extra_json_schema={
+                "anyOf": [
+                    {"const": 0},
+                    {
+                        "minimum": limits.SECONDS_SUSPECTED_BELOW_MS,
+                        "maximum": limits.INSTANT_MS_MAX,
+                    },
+                ]
+            },
+        ),
+    ]
+)
+Reference = Annotated[str, Meta(min_length=1, max_length=limits.REFERENCE_CHARACTERS_MAX)]
+Destination = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=limits.DESTINATION_CHARACTERS_MAX,
+        extra_json_schema={
+            "pattern": r"^(due|topic:(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}|https?://[^/?#\s][^\s]*"
+            r"|(mailto|channel):[^\s]+)" + END
+        },
+    ),
+]
 LocalTime = Annotated[
     str,
     Meta(
