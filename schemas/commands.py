@@ -67,8 +67,9 @@ Destination = Annotated[
         min_length=1,
         max_length=limits.DESTINATION_CHARACTERS_MAX,
         extra_json_schema={
-            "pattern": r"^(due|topic:(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}|https?://[^/?#\s][^\s]*"
-            r"|(mailto|channel):[^\s]+)" + END
+            "pattern": r"^(?![\s\S]*[\u0000-\u001f\u007f-\u009f])"
+            r"(due|topic:(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}|https?://[^/?#\s]\S*"
+            r"|(mailto|channel):\S+)" + END
         },
     ),
 ]

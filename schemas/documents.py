@@ -155,7 +155,7 @@ def text_of(document: JsonSchema) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def stale(folder: Path = FOLDER) -> list[str]:
+def stale(folder: Path) -> list[str]:
     """The files that are missing, differ from what the types say, or belong to nothing."""
     made = documents()
     wrong = [
@@ -168,7 +168,7 @@ def stale(folder: Path = FOLDER) -> list[str]:
     return wrong + sorted(strays)
 
 
-def write(folder: Path = FOLDER) -> None:
+def write(folder: Path) -> None:
     """Write every document below `folder`, and take away files that belong to none."""
     (folder / "json").mkdir(parents=True, exist_ok=True)
     for name, document in documents().items():
@@ -178,15 +178,17 @@ def write(folder: Path = FOLDER) -> None:
 
 
 def main(
-    arguments: Sequence[str] | None = None, say: Callable[[str], object] = sys.stdout.write
+    arguments: Sequence[str] | None = None,
+    folder: Path = FOLDER,
+    say: Callable[[str], object] = sys.stdout.write,
 ) -> int:
     """The exit code: 0 done or all current, 1 a file is not current."""
     parser = argparse.ArgumentParser(prog="schemas.documents", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if not current")
     if not parser.parse_args(arguments).check:
-        write()
+        write(folder)
         return 0
-    wrong = stale()
+    wrong = stale(folder)
     for name in wrong:
         say(f"schemas/{name} is not current: run `make schemas`\n")
     return 1 if wrong else 0
