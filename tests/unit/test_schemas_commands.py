@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from schemas import commands, limits
+from schemas import commands, documents, limits
 from schemas.errors import Refused
 from tests.unit.schemas_examples import (
     ALL_ACCEPTED,
@@ -257,6 +258,25 @@ def test_brackets_in_text_are_no_nesting() -> None:
     taken(encoded(body))
     wide = SCHEDULE | {"payload": [[]] * 2_000}
     taken(encoded(wide))
+
+
+def test_nesting_does_not_depend_on_the_stack_of_the_reader() -> None:
+    def from_below(frames: int) -> commands.Command:
+        return from_below(frames - 1) if frames else taken(encoded(deep))
+
+    deep = SCHEDULE | {"payload": nested(limits.NESTING_MAX)}
+    assert from_below(400).id == deep["id"]
+
+
+def test_examples_of_the_readme_are_commands() -> None:
+    readme = (documents.FOLDER / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^    \{.*(?:\n     .*)*", readme, re.MULTILINE)
+    binary: commands.Headers = [("ce_type", b"reminder.schedule.v1")]
+    decoded = [taken(block.encode(), None if '"type"' in block else binary) for block in blocks]
+    assert {type(command) for command in decoded} == set(commands.COMMAND_TYPES.values())
+    first, *rest = [command for command in decoded if isinstance(command, commands.Schedule)]
+    assert len(rest) == 2
+    assert all(comparable(command) == comparable(first) for command in rest)
 
 
 def test_field_and_message_are_cut() -> None:
