@@ -21,7 +21,7 @@ from schemas.reminder import Reminder, State
 
 DUE_EVENT_TYPE: Final = "reminder.due.v1"
 Headers = list[tuple[str, str | bytes | None]]
-FireId = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+FireId = Annotated[str, Meta(pattern="^[0-9a-f]{32}" + commands.END)]
 
 
 class Status(StrEnum):
