@@ -290,7 +290,6 @@ class ReplyStatus(StrEnum):
     DUPLICATE = "duplicate"
     REPLACED = "replaced"
     RESCHEDULED = "rescheduled"
-    TRIGGERED = "triggered"
     CANCELLED = "cancelled"
     CANCEL_REQUESTED = "cancel_requested"
     ALREADY_FINAL = "already_final"

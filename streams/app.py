@@ -7,6 +7,7 @@ replicated view: what each partition owes, and who owns it.
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from streams import logs
 from streams.clock import SystemClock
 from streams.console.http import HOP_HEADER, RETRY_AFTER_S, Answer, Node
-from streams.errors import StreamsError
+from streams.errors import BadSetting, StreamsError
 from streams.kafka import Cluster
 from streams.processor.processor import Processor
 from streams.settings import Settings
@@ -92,6 +93,8 @@ def build(settings: Settings) -> WorkerApp:
         web_port=int(port),
         broker_commit_interval=1.0,
         consumer_auto_offset_reset="earliest",
+        # Figures are absolute: one that was not acknowledged is no reason to delay the end.
+        stream_wait_empty=False,
     )
     # Faust's own pages would show table data to anyone who asks.
     app.web.blueprints = BlueprintManager([])
@@ -155,6 +158,15 @@ def _json(answer: Answer) -> web.Response:
     )
 
 
+def _check_free(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_server((host, int(port))):
+            pass
+    except OSError as error:
+        raise BadSetting(f"--http {address}: {error.strerror}; choose another port") from None
+
+
 def run_worker(settings: Settings) -> int:
     """Run one processor until SIGTERM or SIGINT; returns the process's exit code.
 
@@ -164,6 +176,7 @@ def run_worker(settings: Settings) -> int:
     cluster.cluster_id()
     # Faust does not see for minutes a topic that appears after it: so all must be there now.
     cluster.our_topics()
+    _check_free(settings.http)
     app = build(settings)
     engine = app.engine
     worker = faust.Worker(
