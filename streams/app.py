@@ -182,6 +182,7 @@ def run_worker(settings: Settings) -> int:
     worker = faust.Worker(
         app, loglevel="WARNING", quiet=True, redirect_stdouts=False, loop=app.loop
     )
+    worker.spinner = None
     try:
         worker.execute_from_commandline()
     except SystemExit as ended:
