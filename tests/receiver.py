@@ -58,7 +58,7 @@ def receiving() -> Iterator[Receiver]:
             self.send_response(204)
             self.end_headers()
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, *arguments: Any) -> None:
             pass
 
     class Server(ThreadingHTTPServer):
