@@ -1,0 +1,1 @@
+"""The command `minutewheel`: what people and scripts type."""
