@@ -98,6 +98,11 @@ class RocksStore:
         found: Any = self._counts.items()
         yield from found
 
+    def index(self) -> Iterator[Pair]:
+        """The whole index, for audits."""
+        found: Any = self._index.items()
+        yield from found
+
     def position(self) -> bytes | None:
         """See `Store`."""
         return self._database.get(_POSITION)

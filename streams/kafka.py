@@ -81,6 +81,9 @@ def transactional_producer(settings: Settings, transactional_id: str, role: str)
             "batch.num.messages": 10_000,
             "queue.buffering.max.messages": 1_000_000,
             "message.max.bytes": 2_097_152,
+            # The coordinator asks for patience while it still writes the markers of the last
+            # transaction; the default of 100 ms would be most of a small turn.
+            "retry.backoff.ms": 2,
         }
     )
 

@@ -1,4 +1,4 @@
-"""The Kafka of the test suite: `kafka` gives the bootstrap servers of a real broker.
+"""The Kafka of the test suite: `kafka` is a real broker.
 
 It is started once per run and stopped at its end. With MINUTEWHEEL_TEST_BOOTSTRAP set, the
 running cluster it names is used instead, and left alone.
@@ -7,6 +7,7 @@ running cluster it names is used instead, and left alone.
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -31,12 +32,19 @@ def free_port(nodes: int = 1) -> int:
     raise AssertionError(f"no free ports in {PORT_RANGE}")
 
 
+@dataclass(frozen=True)
+class RunningKafka:
+    """A real Kafka that tests may talk to."""
+
+    bootstrap: str
+
+
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The bootstrap servers of a real Kafka of one node."""
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
+    """A real Kafka of one node."""
     if running := os.environ.get("MINUTEWHEEL_TEST_BOOTSTRAP"):
-        yield running
+        yield RunningKafka(running)
         return
     data_dir = tmp_path_factory.mktemp("kafka")
     with LocalCluster(data_dir, port=free_port(), heap="1g") as cluster:
-        yield cluster.bootstrap
+        yield RunningKafka(cluster.bootstrap)

@@ -1,1 +1,1 @@
-"""The command `minutewheel`: what people and scripts type."""
+"""What people and programs talk to: the command line, HTTP and the pages."""

@@ -24,7 +24,7 @@ from deploy.broker import (
     process,
     run_tool,
 )
-from tests.kafka import free_port
+from tests.kafka import RunningKafka, free_port
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
@@ -115,8 +115,10 @@ def test_a_second_start_is_refused_and_says_where_the_first_runs(cluster: LocalC
     assert cluster.status().answers
 
 
-def test_a_port_taken_by_a_kafka_is_refused_and_its_data_kept(kafka: str, tmp_path: Path) -> None:
-    port = int(kafka.split(",")[0].rsplit(":", 1)[1])
+def test_a_port_taken_by_a_kafka_is_refused_and_its_data_kept(
+    kafka: RunningKafka, tmp_path: Path
+) -> None:
+    port = int(kafka.bootstrap.split(",")[0].rsplit(":", 1)[1])
     with pytest.raises(PortTakenError, match=rf"{port} on 127\.0\.0\.1 is taken by a Kafka"):
         LocalCluster(tmp_path, port=port).start()
 
@@ -192,9 +194,9 @@ def test_attached_it_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
     assert process.find_node(properties) is None
 
 
-def test_kafkas_own_tools_run(kafka: str) -> None:
-    topic = create_topic(kafka)
-    server = ("--bootstrap-server", kafka)
+def test_kafkas_own_tools_run(kafka: RunningKafka) -> None:
+    topic = create_topic(kafka.bootstrap)
+    server = ("--bootstrap-server", kafka.bootstrap)
     produced = run_tool(
         "kafka-console-producer", *server, "--topic", topic, text_in="first\nsecond\n"
     )
