@@ -20,7 +20,6 @@ DONE: Final = {
     ReplyStatus.DUPLICATE,
     ReplyStatus.REPLACED,
     ReplyStatus.RESCHEDULED,
-    ReplyStatus.TRIGGERED,
     ReplyStatus.CANCEL_REQUESTED,
 }
 

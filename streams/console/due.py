@@ -58,19 +58,12 @@ def due(
 
 def _time(session: Session, text: str, field: str) -> str:
     """An instant as the HTTP interface takes it. Raises `Refused` naming `field`."""
-    from datetime import datetime
-
     from schemas import instants
-    from schemas.errors import Refused
     from streams.console import times
 
     found = times.instant(text, session.clock.now_ms(), field)
-    if isinstance(found, int):
-        return instants.text(instants.accept(found, field))
-    try:
-        return instants.text(instants.accept(datetime.fromisoformat(found), field))
-    except ValueError:
-        raise Refused("invalid", f"{field}: {found!r} is not RFC 3339", field) from None
+    instant = found if isinstance(found, int) else instants.parse(found, field)
+    return instants.text(instants.accept(instant, field))
 
 
 def register(app: typer.Typer) -> None:

@@ -15,6 +15,8 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from schemas.routing import partition_of
 from streams import kafka
 from streams.clock import Clock
+from streams.console.failures import Usage
+from streams.console.output import printable
 from streams.errors import NoNode, NotFound, StreamsError, TopicsMissing
 from streams.settings import Settings
 
@@ -159,9 +161,20 @@ def ask(address: str, path: str, unknown: str) -> bytes:
         connection.close()
     if response.status == http.HTTPStatus.OK:
         return body
+    said = _said(body)
     if response.status == http.HTTPStatus.NOT_FOUND:
         raise NotFound(unknown)
-    said = body[:SAID_CHARACTERS_MAX].decode(errors="replace").strip()
+    if response.status == http.HTTPStatus.UNPROCESSABLE_ENTITY:
+        raise Usage(said)
     if response.status == http.HTTPStatus.SERVICE_UNAVAILABLE:
         raise Unavailable(f"the processor at {address} cannot answer yet: {said}")
     raise StreamsError(f"{address} answered {response.status}: {said}")
+
+
+def _said(body: bytes) -> str:
+    """What the body of an error says, as one short line."""
+    try:
+        message = json.loads(body)["error"]["message"]
+    except (ValueError, TypeError, KeyError):
+        message = body[:SAID_CHARACTERS_MAX].decode(errors="replace").strip()
+    return printable(message)[:SAID_CHARACTERS_MAX]

@@ -17,7 +17,7 @@ BAR_CELLS: Final = 30
 TENANTS_SHOWN_MAX: Final = 5
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 _GOOD: Final = {
-    "accepted", "replaced", "rescheduled", "triggered", "cancelled", "delivered", "sent", "pending"
+    "accepted", "replaced", "rescheduled", "cancelled", "delivered", "sent", "pending"
 }  # fmt: skip
 _BAD: Final = {"rejected", "conflict", "dead", "not_found", "bounced"}
 _EXPLAINED: Final = {
