@@ -1,0 +1,322 @@
+"""`minutewheel up`: everything on one machine, started in order, watched, and ended in order."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+
+from deploy.broker import ClusterStatus, LocalCluster, NoClusterError
+from streams import topics
+from streams.clock import Clock
+from streams.console import children, nodes
+from streams.console.children import Child
+from streams.console.failures import INTERRUPTED, AlreadyUp, ChildDied
+from streams.console.output import note
+from streams.console.session import Session
+from streams.errors import NotFound, StreamsError
+from streams.kafka import Cluster
+from streams.settings import ENVIRONMENT_PREFIX, Settings
+
+READY_TIMEOUT_S: Final = 120.0
+LOOK_INTERVAL_S: Final = 0.2
+CHILD_STOP_TIMEOUT_S: Final = 30.0
+EGRESS_LOCAL: Final = "127.0.0.0/8,::1/128"
+
+
+def run(
+    session: Session,
+    *,
+    data_dir: Path | None,
+    port: int,
+    http: str | None,
+    nodes: int,
+    name: str | None,
+) -> None:
+    """Start everything, say where it is, and stay until a signal or until a part dies.
+
+    Raises `AlreadyUp`, `ChildDied`, BrokerError and whatever a part cannot start for.
+    """
+    settings = session.settings(data_dir=data_dir, http=http, name=name)
+    settings = replace(settings, data_dir=settings.data_dir.absolute())
+    cluster = None
+    if not session.names_a_cluster():
+        cluster = LocalCluster(settings.data_dir, nodes, port, on_progress=_progress)
+        settings = replace(settings, bootstrap=cluster.bootstrap)
+    with _only_one(settings), _signals() as stopping:
+        refuse_taken(settings.http)
+        household = Household(session, settings, cluster, stopping)
+        try:
+            household.start()
+            if not stopping.is_set():
+                household.say_where()
+            household.watch()
+        finally:
+            household.stop()
+
+
+class Household:
+    """The parts, in the order in which they are started; ended in the reverse one."""
+
+    def __init__(
+        self,
+        session: Session,
+        settings: Settings,
+        cluster: LocalCluster | None,
+        stopping: threading.Event,
+    ) -> None:
+        self._session = session
+        self._settings = settings
+        self._cluster = cluster
+        self._stopping = stopping
+        self._clock: Clock = session.clock
+        self._children: list[Child] = []
+        self._owns_broker = False
+
+    def start(self) -> None:
+        """Kafka, topics, processor and delivery worker; returns when they are ready."""
+        if self._cluster is not None:
+            self._start_broker(self._cluster)
+        if self._stopping.is_set():
+            return
+        made = self._make_topics()
+        _progress(f"Topics are there ({len(made)} made)" if made else "Topics are there")
+        self._start_children()
+        for child, ready in zip(
+            self._children, (self._processor_ready, self._delivery_ready), strict=True
+        ):
+            self._wait(child, ready)
+
+    def watch(self) -> None:
+        """Wait for the signal to stop. Raises `ChildDied` if a part ends before it."""
+        while not self._stopping.wait(LOOK_INTERVAL_S):
+            self._check()
+
+    def stop(self) -> None:
+        """End delivery, then the processor, then Kafka."""
+        while self._children:
+            child = self._children.pop()
+            if child.exit_code() is None:
+                _progress(f"Stopping the {child.name}")
+                if not child.end(CHILD_STOP_TIMEOUT_S):
+                    note(f"minutewheel: the {child.name} did not end cleanly; see {child.log}")
+        if self._cluster is not None and self._owns_broker:
+            _progress("Stopping Kafka")
+            self._cluster.stop()
+            self._owns_broker = False
+
+    def say_where(self) -> None:
+        """Where to look, and what to try."""
+        settings = self._settings
+        lines = [
+            "",
+            "minutewheel is up.",
+            f"  kafka   {settings.bootstrap}",
+            f"  http    http://{settings.http}",
+            f"  data    {settings.data_dir}",
+            f"  logs    {settings.data_dir / 'logs'}",
+            "",
+            "Try, in another terminal:",
+            *(f"  {line}" for line in self._examples()),
+            "",
+            "Ctrl-C stops everything; the data stays.",
+        ]
+        record = {
+            "bootstrap": settings.bootstrap,
+            "http": settings.http,
+            "data_dir": str(settings.data_dir),
+            "logs": str(settings.data_dir / "logs"),
+            "processes": {child.name: child.pid for child in self._children},
+        }
+        self._session.output.show(record, lambda _: "\n".join(lines))
+
+    def _examples(self) -> list[str]:
+        command = children.as_typed()
+        more = "".join(f" {word}" for word in self._needed())
+        return [
+            f"{command} schedule hello --at +10s --to channel:log{more}",
+            f"{command} get hello{more}",
+            f"{command} due --by minute{more}",
+        ]
+
+    def _needed(self) -> list[str]:
+        """The options without which the examples would ask somebody else."""
+        given = self._session.given
+        words = replace(given, bootstrap=None).arguments()
+        if self._session.settings().bootstrap != self._settings.bootstrap or given.bootstrap:
+            words += ["--bootstrap", self._settings.bootstrap]
+        return words
+
+    def _start_broker(self, cluster: LocalCluster) -> None:
+        found = _running(self._settings.data_dir)
+        if found is not None:
+            # Somebody's `broker start`: it was there before us and stays after us.
+            self._settings = replace(self._settings, bootstrap=found.bootstrap)
+            _progress(f"Using the Kafka that runs at {found.bootstrap}")
+            return
+        self._owns_broker = True
+        cluster.start()
+        _progress(f"Kafka answers at {cluster.bootstrap}")
+
+    def _make_topics(self) -> list[str]:
+        quiet = replace(self._settings, kafka={"log_level": "0", **self._settings.kafka})
+        return topics.create(Cluster(quiet), quiet)
+
+    def _start_children(self) -> None:
+        settings = self._settings
+        given = replace(self._session.given, bootstrap=settings.bootstrap)
+        level = ["--log-level", self._session.given.log_level]
+        command = [*children.this_command(), *given.arguments(), *level]
+        common = ["--name", settings.name, "--until-stdin-closes"]
+        place = ["--data-dir", str(settings.data_dir), "--http", settings.http]
+        for name, words in (
+            ("processor", ["worker", *place, *common]),
+            ("delivery worker", ["deliver", *common]),
+        ):
+            _progress(f"Starting the {name}")
+            log = settings.data_dir / "logs" / f"{words[0]}.log"
+            self._children.append(Child(name, [*command, *words], environment(settings), log))
+
+    def _processor_ready(self) -> bool:
+        with suppress(StreamsError, NotFound):
+            nodes.ask(self._settings.http, "/health/ready", "not ready")
+            return True
+        return False
+
+    def _delivery_ready(self) -> bool:
+        """Whether the group of the delivery workers has settled."""
+        from confluent_kafka import ConsumerGroupState
+
+        group = self._settings.delivery_group
+        quiet = replace(self._settings, kafka={"log_level": "0", **self._settings.kafka})
+        admin = Cluster(quiet).admin
+        with suppress(KafkaException):
+            described = admin.describe_consumer_groups([group], request_timeout=5.0)[group].result()
+            return bool(described.members) and described.state == ConsumerGroupState.STABLE
+        return False
+
+    def _wait(self, child: Child, ready: Callable[[], bool]) -> None:
+        deadline_s = self._clock.monotonic_s() + READY_TIMEOUT_S
+        while not ready():
+            if self._stopping.wait(LOOK_INTERVAL_S):
+                return
+            self._check()
+            if self._clock.monotonic_s() > deadline_s:
+                raise ChildDied(_with_tail(f"the {child.name} is not ready", child))
+        _progress(f"The {child.name} is ready")
+
+    def _check(self) -> None:
+        """Raises `ChildDied` if a part has ended."""
+        for child in self._children:
+            code = child.exit_code()
+            if code is not None:
+                said = f"the {child.name} ended {children.said_of(code)}"
+                raise ChildDied(_with_tail(said, child))
+        if self._cluster is not None and self._owns_broker:
+            for number, pid in self._cluster.pids().items():
+                if pid is None:
+                    log = self._cluster.directory.node(number).log
+                    raise ChildDied(f"Kafka's node {number} ended; see {log}")
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """What the children see: ours, with what makes sense on one machine where nothing is said."""
+    variables = dict(os.environ)
+    # A restart then needs no rebalance.
+    variables.setdefault(f"{ENVIRONMENT_PREFIX}STATIC_MEMBERSHIP", "true")
+    if not settings.egress_allow:
+        variables.setdefault(f"{ENVIRONMENT_PREFIX}EGRESS_ALLOW", EGRESS_LOCAL)
+    return variables
+
+
+def refuse_taken(address: str) -> None:
+    """Raise `StreamsError` if something listens at `address` (HOST:PORT) already."""
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        # As the server does it: a port whose last connections are still fading out is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), int(port)))
+        except OSError as error:
+            raise StreamsError(
+                f"HTTP cannot be served at {address}: {error.strerror}; choose another --http"
+            ) from None
+
+
+def _running(data_dir: Path) -> ClusterStatus | None:
+    try:
+        status = LocalCluster.existing(data_dir).status()
+    except NoClusterError:
+        return None
+    return status if status.running else None
+
+
+def _with_tail(said: str, child: Child) -> str:
+    tail = "\n".join(f"    {line}" for line in child.tail())
+    return f"{said}; the end of {child.log}:\n{tail}" if tail else f"{said}; {child.log} is empty"
+
+
+def _progress(line: str) -> None:
+    note(f"  {line}")
+
+
+@contextmanager
+def _only_one(settings: Settings) -> Iterator[None]:
+    """Held while `up` runs on a data directory. Raises `AlreadyUp` naming who holds it."""
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    path = settings.data_dir / "up.lock"
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise AlreadyUp(_already(settings.data_dir, lock.read())) from None
+        lock.seek(0)
+        lock.truncate()
+        holder = {"pid": os.getpid(), "bootstrap": settings.bootstrap, "http": settings.http}
+        lock.write(json.dumps(holder))
+        lock.flush()
+        yield
+
+
+def _already(data_dir: Path, written: str) -> str:
+    said = f"`up` runs on {data_dir} already"
+    try:
+        holder = json.loads(written)
+        said += f" (process {holder['pid']}): Kafka at {holder['bootstrap']}, http at "
+        said += f"http://{holder['http']}"
+    except (ValueError, KeyError, TypeError):
+        # It has only just begun, and has not written who it is yet.
+        pass
+    return f"{said}. Use it, stop it, or choose another --data-dir"
+
+
+@contextmanager
+def _signals() -> Iterator[threading.Event]:
+    """The first signal asks to stop; the second ends at once."""
+    stopping = threading.Event()
+
+    def stop(number: int, _: Any) -> None:
+        if stopping.is_set():
+            note("minutewheel: ended at once; the parts end by themselves")
+            os._exit(INTERRUPTED if number == signal.SIGINT else 128 + number)
+        note("\nminutewheel: stopping; once more ends at once")
+        stopping.set()
+
+    old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
