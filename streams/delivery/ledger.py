@@ -169,7 +169,7 @@ class Ledger:
         }
         batch.put(_META, orjson.dumps(meta))
         options = WriteOptions()
-        options.disable_wal(True)
+        options.disable_wal = True  # type: ignore[method-assign, assignment]
         self._store.write(batch, options)
         self._written_offset = self._next_offset
 
