@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from confluent_kafka import (
-    Consumer,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -27,8 +27,7 @@ from streams.errors import PartitionsChanged, TopicsMissing
 from streams.settings import Settings
 
 THREADS: Final = 4
-COMMITTED_WAIT_S: Final = 2.0
-COMMITTED_AGAIN_S: Final = 0.05
+STABLE_AGAIN_S: Final = 0.05
 RECORDS_PER_POLL_MAX: Final = 2_000
 
 _FIRST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -58,11 +57,10 @@ class Locator:
     an outcome that is written but not visible yet must be waited for.
     """
 
-    def __init__(self, settings: Settings, cluster: kafka.Cluster, consumer: Consumer) -> None:
+    def __init__(self, settings: Settings, cluster: kafka.Cluster) -> None:
         self._settings = settings
         self._cluster = cluster
         self._cluster_id = cluster.cluster_id()
-        self._consumer = consumer
         self._stopped = threading.Event()
         self._threads = ThreadPoolExecutor(THREADS, "delivery-locate")
 
@@ -78,7 +76,7 @@ class Locator:
         return self._threads.submit(self._offset, partition, _FIRST)
 
     def close(self) -> None:
-        """Stop looking; returns when no thread uses the consumer any more."""
+        """Stop looking; returns when no thread is left."""
         self._stopped.set()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
@@ -96,17 +94,25 @@ class Locator:
         return Located(origin, first, self._offset(partition, _END))
 
     def _wait_until_stable(self, partition: int, wanted: Callable[[], bool]) -> None:
-        """Return once no transaction that moves the group's offset is open."""
+        """Return once no transaction that moves the group's offset is open.
+
+        Not by `Consumer.committed`: calls of a consumer wait for one another, and one that another
+        thread polls without a pause never lets it in.
+        """
         due = TopicPartition(self._settings.topics.due, partition)
+        group = self._settings.delivery_group
         while wanted() and not self._stopped.is_set():
-            try:
-                found = self._consumer.committed([due], COMMITTED_WAIT_S)
-            except KafkaException as error:
-                _log.info("waiting for the committed offset", error=error.args[0].name())
-            else:
-                if found[0].error is None:
-                    return
-            self._stopped.wait(COMMITTED_AGAIN_S)
+            answer = self._cluster.admin.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, [due])],
+                require_stable=True,
+                request_timeout=kafka.REQUEST_TIMEOUT_S,
+            )
+            error = answer[group].result().topic_partitions[0].error
+            if error is None:
+                return
+            if error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
+                raise KafkaException(error)
+            self._stopped.wait(STABLE_AGAIN_S)
         raise Unwanted
 
     def _offset(self, partition: int, which: OffsetSpec) -> int:

@@ -203,7 +203,7 @@ class Ownership:
         _log.info("partitions given back", partitions=numbers)
 
     def close_locator(self) -> None:
-        """End the threads that use the consumer."""
+        """End the threads that look for outcomes."""
         self._locator.close()
 
     def close(self) -> None:

@@ -79,7 +79,7 @@ class DeliveryWorker:
         cluster = kafka.Cluster(settings)
         cluster.our_topics()
         self._consumer = kafka.group_consumer(settings, settings.delivery_group, "delivery")
-        locator = Locator(settings, cluster, self._consumer)
+        locator = Locator(settings, cluster)
         self._owned = Ownership(settings, clock, self._consumer, locator, Follower(settings))
         self._inflow = Inflow(self._consumer, self._owned, clock, settings.deliver_concurrency)
         self._recording = Recording(settings, clock, self._consumer, self._owned)
