@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from streams import logs
 from streams.clock import Clock
 from streams.delivery.ownership import Ownership
-from streams.delivery.partition import Due
+from streams.delivery.partition import Due, Phase
 from streams.errors import EngineFailed
 
 READ_AHEAD_FACTOR: Final = 4
@@ -75,11 +75,15 @@ class Inflow:
         partition, offset, headers = message.partition(), message.offset(), message.headers()
         assert partition is not None, "a record has a place"
         assert offset is not None, "a record has a place"
-        owned = self._owned.get_open(partition)
-        if owned is not None and taking:
-            # Anything else stays behind the committed offset, for whoever comes next.
-            listed = headers if isinstance(headers, list) else None
-            owned.receive(Due(offset, message.key(), message.value(), listed))
+        owned = self._owned.get(partition)
+        if owned is None or not taking:
+            # It stays behind the committed offset, for whoever comes next.
+            return
+        if owned.phase is not Phase.OPEN:
+            # To pass over it would let the committed offset pass over it too.
+            raise EngineFailed(f"partition {partition} is paused and yet gave offset {offset}")
+        listed = headers if isinstance(headers, list) else None
+        owned.receive(Due(offset, message.key(), message.value(), listed))
 
 
 def _report(error: KafkaError) -> None:

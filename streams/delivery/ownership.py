@@ -47,7 +47,7 @@ class Ownership:
         self._opening_since_s: dict[int, float] = {}
         self._first_offsets: dict[int, Future[int]] = {}
         self._turn = 0
-        self._paused = False
+        self.paused = False
         now_s = clock.monotonic_s()
         self._pruned_s = self._asked_s = self._flushed_s = now_s
 
@@ -58,11 +58,6 @@ class Ownership:
     def get(self, number: int) -> Partition | None:
         """The owned partition of a number."""
         return self._partitions.get(number)
-
-    def get_open(self, number: int) -> Partition | None:
-        """The owned partition of a number if it may be given work."""
-        found = self._partitions.get(number)
-        return found if found is not None and found.phase is Phase.OPEN else None
 
     def open(self) -> list[Partition]:
         """The partitions that are delivering."""
@@ -91,7 +86,6 @@ class Ownership:
     def relocate(self) -> None:
         """Read the outcomes of all partitions to their end again before anything goes on."""
         for partition in self.open():
-            self._consumer.pause([self._due(partition.number)])
             self._locate(partition)
 
     def advance(self) -> None:
@@ -111,6 +105,8 @@ class Ownership:
         self._tend()
 
     def _locate(self, partition: Partition) -> None:
+        if partition.phase is Phase.OPEN:
+            self._consumer.pause([self._due(partition.number)])
         partition.phase = Phase.LOCATING
         self._locating[partition.number] = self._locator.locate(
             partition.number, lambda: self._partitions.get(partition.number) is partition
@@ -145,7 +141,7 @@ class Ownership:
             return
         partition.reconcile()
         partition.phase = Phase.OPEN
-        if not self._paused:
+        if not self.paused:
             self._consumer.resume([self._due(partition.number)])
         _log.info("partition open", partition=partition.number)
 
@@ -172,14 +168,14 @@ class Ownership:
 
     def pause(self) -> None:
         """Read no more due events for now."""
-        if not self._paused:
-            self._paused = True
+        if not self.paused:
+            self.paused = True
             self._consumer.pause([self._due(one.number) for one in self.open()])
 
     def resume(self) -> None:
         """Read due events again."""
-        if self._paused:
-            self._paused = False
+        if self.paused:
+            self.paused = False
             self._consumer.resume([self._due(one.number) for one in self.open()])
 
     # -- giving back -----------------------------------------------------------------------

@@ -46,6 +46,7 @@ class Recorder:
         self._topics = settings.topics
         self._clock = clock
         self._producer: Producer | None = None
+        self._becoming: Producer | None = None
 
     @property
     def broken(self) -> bool:
@@ -60,21 +61,23 @@ class Recorder:
         """
         if self._producer is not None:
             return True
-        producer = kafka.transactional_producer(
-            self._settings, f"{self._settings.prefix}delivery-{self._settings.name}", "delivery"
-        )
+        if self._becoming is None:
+            name = f"{self._settings.prefix}delivery-{self._settings.name}"
+            self._becoming = kafka.transactional_producer(self._settings, name, "delivery")
         try:
-            producer.init_transactions(CALL_S_MAX)
+            self._becoming.init_transactions(CALL_S_MAX)
         except KafkaException as error:
             if error.args[0].retriable():
                 _log.warning("no transaction coordinator answered", error=error.args[0].name())
                 return False
             raise _fatal(error.args[0]) from None
-        self._producer = producer
+        self._producer, self._becoming = self._becoming, None
         return True
 
     def forget(self) -> None:
         """Drop the producer, whose last transaction's fate is unknown."""
+        if self._producer is not None:
+            self._producer.purge()
         self._producer = None
 
     def record(self, batches: list[Batch], group: Any, wait_s: float) -> None:
@@ -149,11 +152,13 @@ class Recorder:
         ACK_FAILURES.inc()
         cause: KafkaError | None = error.args[0] if isinstance(error, KafkaException) else None
         if cause is not None and (cause.fatal() or cause.code() in _FENCED):
+            self.forget()
             raise _fatal(cause) from None
         try:
             self._insist(producer.abort_transaction, max(deadline_s, self._soon_s()))
         except KafkaException as failed:
             if failed.args[0].fatal():
+                self.forget()
                 raise _fatal(failed.args[0]) from None
             raise Unknown(failed.args[0].name()) from None
         raise NotRecorded(cause.name() if cause is not None else str(error)) from None

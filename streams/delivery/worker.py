@@ -83,11 +83,11 @@ class DeliveryWorker:
         self._owned = Ownership(settings, clock, self._consumer, locator, Follower(settings))
         self._inflow = Inflow(self._consumer, self._owned, clock, settings.deliver_concurrency)
         self._recording = Recording(settings, clock, self._consumer, self._owned)
-        self._calls.open()
         # Before the group is joined: it ends the transaction that an earlier process of this name
         # may have left open, which would otherwise hold up its partitions until it times out.
         while not self._recording.ready() and not self._stop.is_set():
             _log.info("waiting for the transaction coordinator")
+        self._calls.open()
         self._consumer.subscribe(
             [settings.topics.due],
             on_assign=self._owned.assigned,

@@ -27,6 +27,10 @@ from schemas.routing import partition_of, routing_key
 from streams import kafka as clients
 from streams.clock import SystemClock
 from streams.delivery import DeliveryWorker
+from streams.delivery.inflow import READ_AHEAD_FACTOR
+from streams.delivery.partition import Batch
+from streams.delivery.recorder import NotRecorded, Recorder, Unknown
+from streams.errors import Fenced
 from streams.metrics import DUPLICATES
 from streams.settings import Settings
 
@@ -189,6 +193,11 @@ class Lab:
         )[group]
         return {place.partition: place.offset for place in future.result().topic_partitions}
 
+    def members(self) -> int:
+        """How many are in the group."""
+        group = self.settings.delivery_group
+        return len(self.cluster.admin.describe_consumer_groups([group])[group].result().members)
+
     def rewind(self) -> None:
         """Set the group back to the beginning, as Kafka's own tool does it."""
         group = self.settings.delivery_group
@@ -225,6 +234,10 @@ import sys
 from pathlib import Path
 from streams.clock import SystemClock
 from streams.delivery import DeliveryWorker
+from streams.delivery.inflow import READ_AHEAD_FACTOR
+from streams.delivery.partition import Batch
+from streams.delivery.recorder import NotRecorded, Recorder, Unknown
+from streams.errors import Fenced
 from streams.settings import Settings, load
 import orjson
 DeliveryWorker(load(orjson.loads(sys.argv[1]), environment={}), SystemClock()).run()
@@ -425,6 +438,28 @@ def test_stopping_lets_calls_end_and_starts_none(lab: Lab, receiver: Receiver) -
     assert Counter(receiver.seen) == Counter(fire_ids)
 
 
+def test_more_than_there_is_room_for_is_left_in_the_topic(lab: Lab, receiver: Receiver) -> None:
+    receiver.answer.clear()
+    fire_ids = [lab.due(f"invoice-{n}", receiver.url) for n in range(60)]
+    worker = DeliveryWorker(lab.named("1", deliver_concurrency=2), SystemClock())
+    worker.open()
+    backlog: list[int] = []
+
+    def stepped(done: Callable[[], bool]) -> bool:
+        worker.step()
+        backlog.append(sum(one.backlog for one in worker._owned.open()))
+        return done()
+
+    _until(lambda: stepped(lambda: worker._owned.paused), "reading to be paused")
+    assert len(receiver.seen) == 2
+    receiver.answer.set()
+    _until(lambda: stepped(lambda: len(receiver.seen) == 60 and backlog[-1] == 0), "all of it")
+    worker.close()
+    assert max(backlog) == 2 * READ_AHEAD_FACTOR
+    assert Counter(receiver.seen) == Counter(fire_ids)
+    assert len(lab.outcomes()) == 60
+
+
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_two_workers_share_and_hand_over(
     kafka: Any, tmp_path: Path, receiver: Receiver, protocol: str
@@ -475,3 +510,96 @@ def test_a_previous_owners_open_transaction_is_waited_for(lab: Lab, receiver: Re
         _until(lambda: lab.committed().get(number) == 2, "both passed")
     assert second == fire_id
     assert receiver.seen == []
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_commit_of_unknown_fate_is_looked_up(
+    lab: Lab, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    """C5. The coordinator's answer is lost; nothing is assumed and nobody is asked again."""
+    record = Recorder.record
+    lost: list[int] = []
+
+    def record_and_lose(self: Recorder, batches: list[Batch], group: Any, wait_s: float) -> None:
+        if lost:
+            record(self, batches, group, wait_s)
+            return
+        lost.append(len(batches))
+        if committed:
+            record(self, batches, group, wait_s)
+        raise Unknown("the answer was lost")
+
+    monkeypatch.setattr(Recorder, "record", record_and_lose)
+    fire_ids = [lab.due(f"invoice-{n}", receiver.url) for n in range(10)]
+    with _running(lab.settings):
+        _until(lambda: sum(lab.committed().values()) == 10, "all offsets committed")
+    assert lost
+    assert Counter(receiver.seen) == Counter(fire_ids)
+    assert Counter(outcome.fire_id for outcome in lab.outcomes()) == Counter(fire_ids)
+
+
+def test_a_failed_transaction_is_recorded_later_and_sends_nothing_again(
+    lab: Lab, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Recorder.record
+    failures = [NotRecorded("the broker was away")] * 3
+
+    def record_at_last(self: Recorder, batches: list[Batch], group: Any, wait_s: float) -> None:
+        if failures:
+            raise failures.pop()
+        record(self, batches, group, wait_s)
+
+    monkeypatch.setattr(Recorder, "record", record_at_last)
+    fire_id = lab.due("invoice", receiver.url)
+    with _running(lab.settings):
+        _until(lambda: lab.statuses() == {fire_id: ["delivered"]}, "the outcome")
+    assert receiver.seen == [fire_id]
+
+
+def test_a_second_process_of_the_same_name_fences_the_first(lab: Lab, receiver: Receiver) -> None:
+    """C4. The old one stops, and nothing of it is to be seen."""
+    receiver.answer.clear()
+    fire_id = lab.due("invoice", receiver.url)
+    old = DeliveryWorker(lab.settings, SystemClock())
+    fenced: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            old.run()
+        except Fenced as error:
+            fenced.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    _until(lambda: receiver.seen == [fire_id], "the request")
+    taken_over = clients.transactional_producer(
+        lab.settings, f"{lab.settings.prefix}delivery-{lab.settings.name}", "test"
+    )
+    taken_over.init_transactions(WAIT_S)
+    receiver.answer.set()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+    assert len(fenced) == 1
+    assert lab.outcomes() == []
+    assert lab.committed() == {}
+
+
+def test_one_that_slept_through_its_ownership_records_nothing(lab: Lab, receiver: Receiver) -> None:
+    """A11. Stopped past its session, then continued with an answer in its hands."""
+    fire_id = lab.due("invoice", receiver.url)
+    receiver.answer.clear()
+    sleeper = _process(lab.settings)
+    try:
+        _until(lambda: receiver.seen == [fire_id], "the request")
+        os.kill(sleeper.pid, signal.SIGSTOP)
+        receiver.answer.set()
+        with _running(lab.named("2")):
+            _until(lambda: len(lab.outcomes()) == 1, "the outcome of the next owner")
+            os.kill(sleeper.pid, signal.SIGCONT)
+            _until(lambda: lab.members() == 2, "the sleeper to be back in the group")
+            more = [lab.due(f"more-{n}", receiver.url) for n in range(20)]
+            _until(lambda: len(lab.outcomes()) == 21, "the outcomes of both")
+    finally:
+        _kill(sleeper)
+    assert lab.statuses()[fire_id] == ["delivered"]
+    assert Counter(receiver.seen) == Counter({fire_id: 2} | dict.fromkeys(more, 1))
