@@ -57,6 +57,9 @@ class Settings:
     deliver_commit_ms: int = 20
     """How long finished deliveries may wait for others to share their transaction."""
 
+    deliver_grace_s: float = 20.0
+    """How long a worker that was told to stop waits for the calls under way."""
+
     webhook_secret: str = field(default="", repr=False)
     egress_allow: tuple[str, ...] = ()
 
