@@ -55,7 +55,9 @@ class Processor:
         self._commands = kafka.group_consumer(settings, settings.processor_group, "commands")
         memory = RocksMemory(settings.store_cache_mib << 20)
         stores = Stores(settings.data_dir / "processor", memory, self._log)
-        self._ownership = Ownership(settings, clock, stores, self._ids, self._commands, self._log)
+        self._ownership = Ownership(
+            settings, clock, stores, cluster, self._ids, self._commands, self._log
+        )
         self._producer: Producer | None = None
         # Faust's client reads these, and comes without lz4.
         self._figures = kafka.plain_producer(settings, "pressure", compression="none")
