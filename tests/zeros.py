@@ -254,17 +254,18 @@ def read(settings: Settings, targets: Iterable[str] = ()) -> History:
     """The history of a deployment, from its topics and its groups' offsets."""
     topics = settings.topics
     return History(
-        commands=_read_topic(settings, topics.commands),
-        state=_read_topic(settings, topics.state),
-        due=_read_topic(settings, topics.due),
-        outcomes=_read_topic(settings, topics.outcomes),
-        targets=[record for name in targets for record in _read_topic(settings, name)],
+        commands=read_topic(settings, topics.commands),
+        state=read_topic(settings, topics.state),
+        due=read_topic(settings, topics.due),
+        outcomes=read_topic(settings, topics.outcomes),
+        targets=[record for name in targets for record in read_topic(settings, name)],
         committed=_committed(settings, settings.processor_group, topics.commands)
         | _committed(settings, settings.delivery_group, topics.due),
     )
 
 
-def _read_topic(settings: Settings, topic: str) -> list[Record]:
+def read_topic(settings: Settings, topic: str) -> list[Record]:
+    """Every committed record of a topic."""
     consumer = kafka.reader(settings, "zeros")
     described = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
     consumer.assign([TopicPartition(topic, number, 0) for number in described.partitions])

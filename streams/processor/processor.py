@@ -123,7 +123,12 @@ class Processor:
             self.close()
 
     def join(self) -> None:
-        """Join the group; the first partitions come with one of the next turns."""
+        """Join the group; the first partitions come with one of the next turns.
+
+        The producer comes first: it ends the transaction that a killed process of this name may
+        have left open, which would hold up its partitions until it times out.
+        """
+        self._producer = self._new_producer()
         self._commands.subscribe(
             [self._settings.topics.commands],
             on_assign=self._ownership.assigned,

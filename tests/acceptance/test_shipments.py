@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +12,7 @@ from schemas.reminder import Entry
 from tests import zeros
 from tests.acceptance import shipments
 from tests.acceptance.shipments import Shipments
-from tests.deployment import Deployment, deployed
-from tests.kafka import RunningKafka
+from tests.deployment import Deployment
 from tests.processes import Program
 from tests.receiver import Receiver, receiving
 from tests.waiting import wait_until
@@ -30,13 +27,6 @@ KILLS_EACH = 10
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-@pytest.fixture
-def deployment(kafka: RunningKafka, tmp_path: Path) -> Iterator[Deployment]:
-    """One deployment whose processes come back under their own names."""
-    with deployed(kafka.bootstrap, tmp_path) as deployment:
-        yield deployment
 
 
 def _write(deployment: Deployment, receiver: Receiver, seed: int) -> Shipments:
