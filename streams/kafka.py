@@ -88,14 +88,14 @@ def transactional_producer(settings: Settings, transactional_id: str, role: str)
     )
 
 
-def plain_producer(settings: Settings, role: str) -> Producer:
+def plain_producer(settings: Settings, role: str, compression: str = "lz4") -> Producer:
     """An idempotent producer for commands and figures, outside any transaction."""
     return Producer(
         base(settings, role)
         | {
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
-            "compression.type": "lz4",
+            "compression.type": compression,
             "linger.ms": 5,
             "queue.buffering.max.messages": 1_000_000,
             "message.max.bytes": 2_097_152,

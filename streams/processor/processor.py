@@ -57,7 +57,8 @@ class Processor:
         stores = Stores(settings.data_dir / "processor", memory, self._log)
         self._ownership = Ownership(settings, clock, stores, self._ids, self._commands, self._log)
         self._producer: Producer | None = None
-        self._figures = kafka.plain_producer(settings, "pressure")
+        # Faust reads these, and of the codecs it has only gzip where nothing more is installed.
+        self._figures = kafka.plain_producer(settings, "pressure", compression="gzip")
         self._publisher = Publisher(settings, self._figures)
         self._refusals: Refusals = {}
         self._questions: SimpleQueue[Callable[[], None]] = SimpleQueue()
