@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from streams.console.output import printable
+
 TAIL_LINES: Final = 15
 TAIL_BYTES_MAX: Final = 16_384
 MODULE: Final = "streams.console.cli"
@@ -46,7 +48,7 @@ class Child:
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as written:
-            self._begin = written.tell()
+            self.log_begin = written.tell()
             # A session of its own, so that Ctrl-C reaches only us, and we end things in order.
             self._process = subprocess.Popen(
                 words,
@@ -83,17 +85,19 @@ class Child:
         self._process.wait()
         self._close()
 
-    def tail(self) -> list[str]:
-        """The last lines of what it logged since it was started."""
-        with self.log.open("rb") as file:
-            end = file.seek(0, 2)
-            file.seek(max(self._begin, end - TAIL_BYTES_MAX))
-            lines = file.read().decode(errors="replace").splitlines()
-        return lines[-TAIL_LINES:]
-
     def _close(self) -> None:
         if self._process.stdin is not None:
             self._process.stdin.close()
+
+
+def tail(log: Path, begin: int) -> list[str]:
+    """The last lines of a log, and nothing of it that lies before the byte `begin`."""
+    with log.open("rb") as file:
+        end = file.seek(0, 2)
+        file.seek(max(begin, end - TAIL_BYTES_MAX))
+        return [printable(line) for line in file.read().decode(errors="replace").splitlines()][
+            -TAIL_LINES:
+        ]
 
 
 def said_of(code: int) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from streams.console.options import add
+from streams.console.parameters import Node, NodeTimeout
 from streams.console.session import Session
 
 
@@ -28,12 +29,8 @@ def due(
     end: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="RFC 3339, or +2d.")
     ] = None,
-    node: Annotated[
-        str | None, typer.Option("--http", metavar="HOST:PORT", help="Ask this node.")
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="For a node that is starting.")
-    ] = 5.0,
+    node: Node = None,
+    timeout: NodeTimeout = 5.0,
 ) -> None:
     """Show what is owed and when, as a bar for each minute, hour or day.
 

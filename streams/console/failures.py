@@ -12,6 +12,7 @@ from streams.errors import BadSetting, BrokerUnreachable, StreamsError
 INTERRUPTED: Final = 130
 """What a shell calls a program that ended by Ctrl-C: 128 and the signal's number."""
 
+MESSAGE_LINES_JOINED_MAX: Final = 4
 _NO_BROKER: Final = {
     "_TRANSPORT",
     "_ALL_BROKERS_DOWN",
@@ -49,14 +50,17 @@ class AlreadyUp(StreamsError):
     """`up` already runs on this data directory: use it, stop it, or choose another directory."""
 
 
-def with_address(error: Exception, bootstrap: str) -> Exception:
-    """What a Kafka client raised, in this product's terms; any other error as it is."""
+def is_from_kafka(error: Exception) -> bool:
+    """Whether a Kafka client raised it."""
     if "confluent_kafka" not in sys.modules:
-        return error
+        return False
     from confluent_kafka import KafkaException
 
-    if not isinstance(error, KafkaException):
-        return error
+    return isinstance(error, KafkaException)
+
+
+def with_address(error: Exception, bootstrap: str) -> StreamsError:
+    """What a Kafka client raised, in this product's terms."""
     inner = error.args[0]
     name, said = inner.name(), inner.str()
     if name in _NO_BROKER:
@@ -78,9 +82,10 @@ def explain(error: Exception) -> tuple[str, int] | None:
     if format_message is not None:
         return _with_hint(error, str(format_message())), Usage.exit_code
     if isinstance(error, OSError):
-        return str(error), 1
+        named = error.filename is not None
+        return f"{error.filename}: {error.strerror}" if named else str(error), 1
     if type(error).__module__.startswith("deploy.broker"):
-        return str(error), 1
+        return _joined(str(error)), 1
     return None
 
 
@@ -103,3 +108,9 @@ def _with_hint(error: Exception, message: str) -> str:
         # Nothing is said where the help itself has just been printed.
         return message
     return f"{message.rstrip('.')}. Try '{context.command_path} --help'."
+
+
+def _joined(message: str) -> str:
+    """A message of a few lines as one; one that quotes a log keeps its lines."""
+    lines = message.splitlines()
+    return " ".join(lines) if len(lines) <= MESSAGE_LINES_JOINED_MAX else message

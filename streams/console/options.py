@@ -78,6 +78,8 @@ def add(app: typer.Typer, name: str, function: Callable[..., None]) -> None:
         try:
             function(session, **values)
         except Exception as error:
+            if not failures.is_from_kafka(error):
+                raise
             raise failures.with_address(error, session.settings().bootstrap) from error
 
     dress(command, [*own, *global_parameters()], function.__doc__)

@@ -56,7 +56,7 @@ class Output:
         """
         body = record if isinstance(record, bytes) else msgspec.json.encode(record)
         if self.form is Form.TABLE:
-            terminal().print(view(msgspec.json.decode(body)))
+            _draw(view(msgspec.json.decode(body)))
             return
         indent = 2 if self.form is Form.JSON else -1
         self._write(msgspec.json.format(body, indent=indent))
@@ -65,7 +65,7 @@ class Output:
         """Print records: one JSON array, or a line each. `view` gets the list."""
         listed = list(records)
         if self.form is Form.TABLE:
-            terminal().print(view(listed))
+            _draw(view(listed))
         elif self.form is Form.JSON:
             self._write(msgspec.json.format(msgspec.json.encode(listed), indent=2))
         else:
@@ -80,6 +80,13 @@ class Output:
     def _write(self, body: bytes) -> None:
         sys.stdout.write(body.decode() + "\n")
         sys.stdout.flush()
+
+
+def _draw(drawn: RenderableType) -> None:
+    """Print what a view made. Text keeps its lines: only tables are fitted to the width."""
+    from rich.text import Text
+
+    terminal().print(drawn, soft_wrap=isinstance(drawn, str | Text))
 
 
 def note(line: str) -> None:

@@ -100,8 +100,12 @@ def deliver(
 
 def _begin(session: Session, until_stdin_closes: bool) -> None:
     from streams import logs
+    from streams.kafka import Cluster
 
     logs.configure(session.given.log_level.upper())
+    # Asked once by a client that keeps quiet: where no broker answers, one line says it, and not
+    # the log of a client that tries again twenty times a second.
+    Cluster(session.client_settings()).cluster_id()
     if until_stdin_closes:
         threading.Thread(target=_end_with_parent, daemon=True).start()
 

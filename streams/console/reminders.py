@@ -2,91 +2,66 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from streams.console.failures import Usage
 from streams.console.options import add
+from streams.console.parameters import (
+    Actor,
+    At,
+    AttemptsMax,
+    File,
+    FileFormat,
+    Group,
+    Header,
+    Id,
+    Kind,
+    Local,
+    NewId,
+    Node,
+    NodeTimeout,
+    NotAfter,
+    Payload,
+    PayloadRef,
+    Reason,
+    RetryDelays,
+    SkipBad,
+    Tenant,
+    Timeout,
+    To,
+    Version,
+    Wait,
+    Zone,
+)
 from streams.console.session import Session
-
-Id = Annotated[str, typer.Argument(metavar="ID", help="The reminder's id.")]
-Version = Annotated[int | None, typer.Option("--version", metavar="N", help="Its version.")]
-Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept for the audit.")]
-Actor = Annotated[str | None, typer.Option("--actor", help="Who; kept for the audit.")]
-At = Annotated[
-    str | None,
-    typer.Option(
-        "--at", metavar="TIME", help="RFC 3339 with offset, epoch milliseconds, now, or +1h30m."
-    ),
-]
-Local = Annotated[
-    str | None, typer.Option("--local", metavar="TIME", help="A local time: 2026-12-01T09:00.")
-]
-Zone = Annotated[
-    str | None, typer.Option("--time-zone", metavar="ZONE", help="Where --local is: Europe/Berlin.")
-]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the processor's answer.")]
-Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="How long to wait for it.")
-]
 
 
 def schedule(
     session: Session,
-    id: Annotated[  # noqa: A002 - it names the argument in the help
-        str | None, typer.Argument(metavar="ID", help="The reminder's id: its idempotency key.")
-    ] = None,
+    id: NewId = None,  # noqa: A002 - it names the argument in the help
     at: At = None,
     local: Local = None,
     time_zone: Zone = None,
     version: Version = None,
-    tenant: Annotated[str | None, typer.Option("--tenant")] = None,
-    kind: Annotated[str | None, typer.Option("--kind")] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", help="A business key, such as a shipment.")
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="DESTINATION",
-            help="due, topic:NAME, https://…, mailto:… or channel:NAME. Default: due.",
-        ),
-    ] = None,
-    payload: Annotated[
-        str | None,
-        typer.Option("--payload", metavar="JSON", help="JSON, @file, or - for standard input."),
-    ] = None,
-    payload_ref: Annotated[
-        str | None, typer.Option("--payload-ref", metavar="URI", help="Instead of a payload.")
-    ] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="May be repeated.")
-    ] = None,
-    not_after: Annotated[
-        str | None,
-        typer.Option("--not-after", metavar="TIME", help="Later than this it is never sent."),
-    ] = None,
-    retry_delays: Annotated[
-        str | None, typer.Option("--retry-delays", metavar="SECONDS,…", help="Such as 30,300.")
-    ] = None,
-    max_attempts: Annotated[int | None, typer.Option("--max-attempts", metavar="N")] = None,
+    tenant: Tenant = None,
+    kind: Kind = None,
+    group: Group = None,
+    to: To = None,
+    payload: Payload = None,
+    payload_ref: PayloadRef = None,
+    header: Header = None,
+    not_after: NotAfter = None,
+    retry_delays: RetryDelays = None,
+    max_attempts: AttemptsMax = None,
     reason: Reason = None,
     actor: Actor = None,
     wait: Wait = True,
     timeout: Timeout = 10.0,
-    file: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="FILE", help="Many commands: .jsonl, .csv, or -."),
-    ] = None,
-    file_format: Annotated[
-        str | None, typer.Option("--format", help="jsonl or csv, where the name does not say it.")
-    ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Send the good lines although others are bad.")
-    ] = False,
+    file: File = None,
+    file_format: FileFormat = None,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Remind at an instant, or send a whole file of commands.
 
@@ -178,13 +153,8 @@ def trigger(
 def get(
     session: Session,
     id: Id,  # noqa: A002
-    node: Annotated[
-        str | None,
-        typer.Option("--http", metavar="HOST:PORT", help="Ask this node, not the id's owner."),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="For a node that is starting.")
-    ] = 5.0,
+    node: Node = None,
+    timeout: NodeTimeout = 5.0,
 ) -> None:
     """Show a reminder: what was asked, when it fires, what became of it.
 

@@ -52,7 +52,7 @@ def instant(text: str, now_ms: int, field: str) -> str | int:
 
 def said_from_now(at_ms: int, now_ms: int) -> str:
     """The distance in two units at most: `in 2 d 3 h`, `5 min ago`, `now`."""
-    seconds = abs(at_ms - now_ms) // 1_000
+    seconds = (abs(at_ms - now_ms) + 500) // 1_000
     if seconds == 0:
         return "now"
     parts = []

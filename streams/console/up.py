@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
-import signal
-import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaException
 
 from deploy.broker import ClusterStatus, LocalCluster, NoClusterError
 from streams import topics
 from streams.clock import Clock
-from streams.console import children, nodes
+from streams.console import children, guards, nodes
 from streams.console.children import Child
-from streams.console.failures import INTERRUPTED, AlreadyUp, ChildDied
+from streams.console.failures import ChildDied
 from streams.console.output import note
 from streams.console.session import Session
-from streams.errors import NotFound, StreamsError
+from streams.errors import StreamsError
 from streams.kafka import Cluster
 from streams.settings import ENVIRONMENT_PREFIX, Settings
 
@@ -53,8 +49,8 @@ def run(
     if not session.names_a_cluster():
         cluster = LocalCluster(settings.data_dir, nodes, port, on_progress=_progress)
         settings = replace(settings, bootstrap=cluster.bootstrap)
-    with _only_one(settings), _signals() as stopping:
-        refuse_taken(settings.http)
+    with guards.only_one(settings), guards.signals() as stopping:
+        guards.refuse_taken(settings.http)
         household = Household(session, settings, cluster, stopping)
         try:
             household.start()
@@ -188,15 +184,13 @@ class Household:
             self._children.append(Child(name, [*command, *words], environment(settings), log))
 
     def _processor_ready(self) -> bool:
-        with suppress(StreamsError, NotFound):
+        with suppress(StreamsError):
             nodes.ask(self._settings.http, "/health/ready", "not ready")
             return True
         return False
 
     def _delivery_ready(self) -> bool:
         """Whether the group of the delivery workers has settled."""
-        from confluent_kafka import ConsumerGroupState
-
         group = self._settings.delivery_group
         quiet = replace(self._settings, kafka={"log_level": "0", **self._settings.kafka})
         admin = Cluster(quiet).admin
@@ -212,7 +206,8 @@ class Household:
                 return
             self._check()
             if self._clock.monotonic_s() > deadline_s:
-                raise ChildDied(_with_tail(f"the {child.name} is not ready", child))
+                said = f"the {child.name} is not ready after {READY_TIMEOUT_S:g} s"
+                raise ChildDied(_with_tail(said, child.log, child.log_begin))
         _progress(f"The {child.name} is ready")
 
     def _check(self) -> None:
@@ -221,12 +216,12 @@ class Household:
             code = child.exit_code()
             if code is not None:
                 said = f"the {child.name} ended {children.said_of(code)}"
-                raise ChildDied(_with_tail(said, child))
+                raise ChildDied(_with_tail(said, child.log, child.log_begin))
         if self._cluster is not None and self._owns_broker:
             for number, pid in self._cluster.pids().items():
                 if pid is None:
                     log = self._cluster.directory.node(number).log
-                    raise ChildDied(f"Kafka's node {number} ended; see {log}")
+                    raise ChildDied(_with_tail(f"Kafka's node {number} ended", log, 0))
 
 
 def environment(settings: Settings) -> dict[str, str]:
@@ -239,21 +234,6 @@ def environment(settings: Settings) -> dict[str, str]:
     return variables
 
 
-def refuse_taken(address: str) -> None:
-    """Raise `StreamsError` if something listens at `address` (HOST:PORT) already."""
-    host, _, port = address.rpartition(":")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        # As the server does it: a port whose last connections are still fading out is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host.strip("[]"), int(port)))
-        except OSError as error:
-            raise StreamsError(
-                f"HTTP cannot be served at {address}: {error.strerror}; choose another --http"
-            ) from None
-
-
 def _running(data_dir: Path) -> ClusterStatus | None:
     try:
         status = LocalCluster.existing(data_dir).status()
@@ -262,61 +242,10 @@ def _running(data_dir: Path) -> ClusterStatus | None:
     return status if status.running else None
 
 
-def _with_tail(said: str, child: Child) -> str:
-    tail = "\n".join(f"    {line}" for line in child.tail())
-    return f"{said}; the end of {child.log}:\n{tail}" if tail else f"{said}; {child.log} is empty"
+def _with_tail(said: str, log: Path, begin: int) -> str:
+    tail = "\n".join(f"    {line}" for line in children.tail(log, begin))
+    return f"{said}; the end of {log}:\n{tail}" if tail else f"{said}; {log} says nothing"
 
 
 def _progress(line: str) -> None:
     note(f"  {line}")
-
-
-@contextmanager
-def _only_one(settings: Settings) -> Iterator[None]:
-    """Held while `up` runs on a data directory. Raises `AlreadyUp` naming who holds it."""
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    path = settings.data_dir / "up.lock"
-    with path.open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise AlreadyUp(_already(settings.data_dir, lock.read())) from None
-        lock.seek(0)
-        lock.truncate()
-        holder = {"pid": os.getpid(), "bootstrap": settings.bootstrap, "http": settings.http}
-        lock.write(json.dumps(holder))
-        lock.flush()
-        yield
-
-
-def _already(data_dir: Path, written: str) -> str:
-    said = f"`up` runs on {data_dir} already"
-    try:
-        holder = json.loads(written)
-        said += f" (process {holder['pid']}): Kafka at {holder['bootstrap']}, http at "
-        said += f"http://{holder['http']}"
-    except (ValueError, KeyError, TypeError):
-        # It has only just begun, and has not written who it is yet.
-        pass
-    return f"{said}. Use it, stop it, or choose another --data-dir"
-
-
-@contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """The first signal asks to stop; the second ends at once."""
-    stopping = threading.Event()
-
-    def stop(number: int, _: Any) -> None:
-        if stopping.is_set():
-            note("minutewheel: ended at once; the parts end by themselves")
-            os._exit(INTERRUPTED if number == signal.SIGINT else 128 + number)
-        note("\nminutewheel: stopping; once more ends at once")
-        stopping.set()
-
-    old = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stopping
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

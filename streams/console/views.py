@@ -20,6 +20,9 @@ _GOOD: Final = {
     "accepted", "replaced", "rescheduled", "cancelled", "delivered", "sent", "pending"
 }  # fmt: skip
 _BAD: Final = {"rejected", "conflict", "dead", "not_found", "bounced"}
+_WITHOUT_TIME: Final = {"not_found", "cancelled", "rejected"}
+"""Answers after which nothing is due; a cancel that came first never knew a time."""
+
 _EXPLAINED: Final = {
     "duplicate": "the same was asked before; nothing changed",
     "conflict": "another content stands under the same version; nothing changed",
@@ -46,7 +49,7 @@ def reply(shown: dict[str, Any], now_ms: int) -> RenderableType:
     line = Text.assemble(Text(printable(shown["id"]), "bold"), ": ", status(shown["status"]))
     if shown.get("version") is not None:
         line.append(f", version {shown['version']}")
-    if shown.get("due_at"):
+    if shown.get("due_at") and shown["status"] not in _WITHOUT_TIME:
         line.append(", due ").append(time(shown["due_at"], now_ms))
     said = shown.get("detail") or _EXPLAINED.get(shown["status"])
     if said:
@@ -110,7 +113,7 @@ def due(shown: dict[str, Any]) -> RenderableType:
     buckets = shown["buckets"]
     total = Text(f"{shown['pending']:,} pending")
     if not buckets:
-        return Group(total, Text(f"nothing due between {shown['from']} and {shown['to']}", "dim"))
+        return Group(total, Text("nothing is due in this span of time", "dim"))
     most = max(bucket["count"] for bucket in buckets)
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column(printable(shown["by"]), no_wrap=True)

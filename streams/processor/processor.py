@@ -59,8 +59,8 @@ class Processor:
             settings, clock, stores, cluster, self._ids, self._commands, self._log
         )
         self._producer: Producer | None = None
-        # Faust's client reads these, and comes without lz4.
-        self._figures = kafka.plain_producer(settings, "pressure", compression="none")
+        # Faust reads these, and of the codecs it has only gzip where nothing more is installed.
+        self._figures = kafka.plain_producer(settings, "pressure", compression="gzip")
         self._publisher = Publisher(settings, self._figures)
         self._refusals: Refusals = {}
         self._questions: SimpleQueue[Callable[[], None]] = SimpleQueue()
