@@ -27,3 +27,6 @@ SECONDS_SUSPECTED_BELOW_MS: Final = 1_000_000_000_000
 ERROR_MESSAGE_CHARACTERS_MAX: Final = 500
 ATTEMPTS_KEPT_MAX: Final = 10
 """How many of the last attempts a stored reminder remembers."""
+
+FIRED_INSTANTS_KEPT_MAX: Final = 32
+"""How many instants of earlier versions, already fired for, a stored reminder remembers."""
