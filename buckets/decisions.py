@@ -361,7 +361,10 @@ def on_outcome(standing: Reminder | None, outcome: Outcome, now_ms: int, rules: 
 
 def _answers(standing: Reminder, outcome: Outcome) -> bool:
     """Whether an outcome is an answer this reminder still waits for."""
-    if outcome.attempt > standing.attempt or outcome.fire_id != fire_id_of(standing):
+    if standing.fired_at_ms is None or outcome.attempt > standing.attempt:
+        # Nothing has left that could be answered: an attempt may have been refused by a topic.
+        return False
+    if outcome.fire_id != fire_id_of(standing):
         return False
     if standing.state is State.SENT:
         return outcome.status in {Status.DELIVERED, Status.BOUNCED}

@@ -285,6 +285,15 @@ def test_a_refused_target_is_a_failed_attempt() -> None:
     assert [attempt.detail for attempt in after(second).attempts] == ["UNKNOWN_TOPIC"] * 2
 
 
+@pytest.mark.parametrize("status", list(Status))
+def test_nobody_answers_what_a_target_refused(status: Status) -> None:
+    """Such as a late answer to an earlier reminder of the same id and instant, long forgotten."""
+    reminder = pending(destination="topic:t")
+    waiting = after(decisions.on_refused_target(reminder, "UNKNOWN_TOPIC", DUE_MS, RULES))
+    assert waiting.attempt == 1
+    assert answered(waiting, status).reminder is None
+
+
 def test_only_the_last_attempts_are_remembered() -> None:
     reminder = pending(retry={"delays_s": [1], "max_attempts": 50})
     for _ in range(ATTEMPTS_KEPT_MAX + 3):
