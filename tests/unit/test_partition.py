@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import msgspec
 import pytest
 
@@ -70,11 +73,15 @@ def test_what_the_store_refuses_is_not_taken_for_applied(how: str) -> None:
     due = partition.take_due(DUE_MS, 10, 10)
     value = partition.put(b"a", fired(due[0][1]))
     store.full = True
+    applied = Applied(commands=9)
+    records = {b"a": value, b"b": value}
+    advance: Callable[[], None] = (
+        partial(partition.settle, 20, applied, DUE_MS)
+        if how == "settle"
+        else partial(partition.restore, records, 20, applied)
+    )
     with pytest.raises(StoreUnavailable):
-        if how == "settle":
-            partition.settle(20, Applied(commands=9), DUE_MS)
-        else:
-            partition.restore({b"a": value, b"b": value}, 20, Applied(commands=9))
+        advance()
     assert (partition.changelog, partition.applied.commands) == (10, 3)
     assert (partition.counts.pending, partition.counts.claims) == (1, 0)
     store.full = False
