@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from schemas.errors import Refused
 from schemas.instants import milliseconds
+from schemas.limits import INSTANT_MS_MAX
 
 
 @lru_cache(maxsize=512)
@@ -24,6 +25,8 @@ def zone(name: str) -> ZoneInfo:
 def instant_ms(local: str, zone_name: str) -> int:
     """UTC milliseconds of a local time such as `2026-12-01T09:00`, or `Refused`.
 
+    The instant lies in the years 1970 to 9999, as one given in UTC does.
+
     In a gap (clocks go forward) it is the first valid instant after the gap; in a fold (clocks
     go back) the first of the two. Source: PEP 495, which gives a time in a gap with fold=0 the
     offset before the transition: mapped to UTC and back it lands as far after the gap as it
@@ -35,10 +38,16 @@ def instant_ms(local: str, zone_name: str) -> int:
         aware = naive.replace(tzinfo=rules, fold=0)
         there_and_back = aware.astimezone(UTC).astimezone(rules)
         if there_and_back.replace(tzinfo=None) != naive:
-            return milliseconds(_end_of_gap(aware, rules))
-        return milliseconds(aware)
-    except (ValueError, OverflowError):
+            aware = _end_of_gap(aware, rules)
+        instant = milliseconds(aware)
+    except ValueError:
         raise Refused("invalid", f"due_local: {local!r} is no local time", "due_local") from None
+    except OverflowError:
+        # The year 10000 or 0, in UTC.
+        instant = -1
+    if not 0 <= instant <= INSTANT_MS_MAX:
+        raise Refused("out_of_range", "due_local: years 1970 to 9999 are accepted", "due_local")
+    return instant
 
 
 def _end_of_gap(inside: datetime, rules: ZoneInfo) -> datetime:

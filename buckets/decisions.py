@@ -17,7 +17,7 @@ from buckets.rules import Rules
 from schemas import commands, instants
 from schemas.commands import Cancel, Command, Reschedule, Schedule
 from schemas.events import Outcome, ReplyStatus, Status, fire_id_of
-from schemas.limits import ATTEMPTS_KEPT_MAX
+from schemas.limits import ATTEMPTS_KEPT_MAX, FIRED_INSTANTS_KEPT_MAX
 from schemas.reminder import Asked, Attempt, Entry, Reminder, RetryRule, State
 
 NEVER_SEEN: Final = -1
@@ -111,13 +111,24 @@ def _schedule(
 
 
 def _replace(standing: Reminder, fresh: Reminder, status: ReplyStatus) -> Decision:
-    """A higher version takes the place of the one that stands."""
-    fired = standing.attempt > 0
-    if fired and fire_id_of(standing) == fire_id_of(fresh):
-        # The fire_id is the receiver's idempotency key: what has left under it cannot be unsaid,
-        # and sending again under it would be ignored.
-        if standing.state is not State.PENDING:
-            return Decision(ReplyStatus.ALREADY_FINAL, detail="it has fired for this instant")
+    """A higher version takes the place of the one that stands.
+
+    The instant is what the fire_id depends on, and the fire_id is the receiver's idempotency key:
+    what has left under it cannot be unsaid, and sending again under it would be ignored. So no
+    version is taken for an instant that this one or an earlier one has fired for, except while
+    the standing one waits to try again: then the attempts go on.
+    """
+    due_at_ms, standing_at_ms = fresh.asked.due_at_ms, standing.asked.due_at_ms
+    has_fired = standing.fired_at_ms is not None
+    going_on = has_fired and due_at_ms == standing_at_ms
+    used_up = standing.fired_instants_ms
+    if has_fired and not going_on:
+        used_up = (*used_up, standing_at_ms)[-FIRED_INSTANTS_KEPT_MAX:]
+    if due_at_ms in used_up or (going_on and standing.state is not State.PENDING):
+        return Decision(ReplyStatus.ALREADY_FINAL, detail="it has fired for this instant")
+    if used_up:
+        fresh = replace(fresh, fired_instants_ms=used_up)
+    if going_on:
         fresh = replace(
             fresh,
             entry=standing.entry,
@@ -190,7 +201,11 @@ def _cancel(standing: Reminder | None, command: Cancel, now_ms: int, rules: Rule
 def _request_cancel(standing: Reminder, command: Cancel, through: int, now_ms: int) -> Decision:
     """It has left: a revocation follows on the same key, and may or may not overtake it."""
     if standing.cancel_requested:
-        return Decision(ReplyStatus.CANCEL_REQUESTED)
+        if through == standing.cancelled_through:
+            return Decision(ReplyStatus.CANCEL_REQUESTED)
+        # Revoked already; but a version that has not come yet is to be refused when it does.
+        remembered = replace(standing, cancelled_through=through, changed_at_ms=now_ms)
+        return Decision(ReplyStatus.CANCEL_REQUESTED, remembered)
     requested = replace(
         standing,
         cancel_requested=True,
@@ -242,6 +257,9 @@ def _reschedule(standing: Reminder | None, command: Reschedule, now_ms: int) -> 
         return Decision(ReplyStatus.DUPLICATE if same else ReplyStatus.CONFLICT)
     if standing.cancelled_through is not None and version <= standing.cancelled_through:
         return Decision(ReplyStatus.CANCELLED, detail="a cancel came before it")
+    if standing.cancel_requested:
+        # As if the cancel had come in time: only a new schedule begins anew.
+        return Decision(ReplyStatus.ALREADY_FINAL, detail="a cancel is on its way")
     if standing.state not in {State.PENDING, State.CLAIMED}:
         return Decision(ReplyStatus.ALREADY_FINAL, detail=standing.state.wire)
     moved = Reminder(
@@ -343,7 +361,10 @@ def on_outcome(standing: Reminder | None, outcome: Outcome, now_ms: int, rules: 
 
 def _answers(standing: Reminder, outcome: Outcome) -> bool:
     """Whether an outcome is an answer this reminder still waits for."""
-    if outcome.attempt > standing.attempt or outcome.fire_id != fire_id_of(standing):
+    if standing.fired_at_ms is None or outcome.attempt > standing.attempt:
+        # Nothing has left that could be answered: an attempt may have been refused by a topic.
+        return False
+    if outcome.fire_id != fire_id_of(standing):
         return False
     if standing.state is State.SENT:
         return outcome.status in {Status.DELIVERED, Status.BOUNCED}
@@ -354,13 +375,15 @@ def _answers(standing: Reminder, outcome: Outcome) -> bool:
 
 
 def on_refused_target(standing: Reminder, error: str, now_ms: int, rules: Rules) -> Decision:
-    """A target topic would not take the record: one failed attempt of this reminder alone."""
+    """A target topic would not take the record: one failed attempt of this reminder alone.
+
+    Nothing has left, so `fired_at_ms` stays as it was and the fire_id is not used up.
+    """
     number = standing.attempt + 1
     attempt = Attempt(number, now_ms, Status.FAILED, error)
     tried = replace(
         standing,
         attempt=number,
-        fired_at_ms=now_ms,
         attempts=(*standing.attempts, attempt)[-ATTEMPTS_KEPT_MAX:],
     )
     return _failed(tried, now_ms, rules, None)

@@ -15,5 +15,9 @@ class StoreDamaged(BucketsError):
     """The store's files cannot be read. It is wiped and rebuilt from the `state` topic."""
 
 
-class StoreForeign(BucketsError):
-    """The store belongs to another topic or cluster. It is wiped and rebuilt."""
+class StoreUnavailable(BucketsError):
+    """The file system refuses: no space, no permission, too many open files, read-only.
+
+    Make room or give back the permission, and start again. Nothing is lost and nothing is to be
+    wiped: what the store lacks is in the `state` topic.
+    """

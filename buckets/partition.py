@@ -53,6 +53,14 @@ class Partition:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._headers: dict[bytes, bytes | None] = {}
+        self._standing: dict[bytes, Reminder | None] = {}
+        self._changed: dict[bytes, bytes | None] = {}
+        self._load()
+
+    def _load(self) -> None:
+        """Believe the store and nothing else: at the start, and after a write that failed."""
+        store = self._store
         stored = store.position()
         position = self._decode_position(stored) if stored is not None else _new_position()
         self.changelog = position.changelog
@@ -64,19 +72,19 @@ class Partition:
                 Lane, position.cursors_ms, position.husks_below, strict=True
             )
         )
-        self._headers: dict[bytes, bytes | None] = {}
-        self._standing: dict[bytes, Reminder | None] = {}
-        self._changed: dict[bytes, bytes | None] = {}
+        self._clear()
 
     @staticmethod
     def _decode_position(stored: bytes) -> Position:
-        position = msgspec.msgpack.decode(stored, type=Position)
-        if position.format != POSITION_FORMAT:
+        # The format comes first: what follows it may be anything in another release.
+        found = msgspec.msgpack.decode(stored)
+        if not isinstance(found, list) or not found or found[0] != POSITION_FORMAT:
+            written = found[0] if isinstance(found, list) and found else found
             raise UnknownFormat(
-                f"the store has format {position.format}, this release knows {POSITION_FORMAT}: "
+                f"the store has format {written}, this release knows {POSITION_FORMAT}: "
                 "run the release that wrote it, or delete the store to have it rebuilt"
             )
-        return position
+        return msgspec.convert(found, Position)
 
     @property
     def store(self) -> Store:
@@ -158,9 +166,7 @@ class Partition:
 
     def settle(self, changelog: int, applied: Applied, now_ms: int) -> None:
         """The turn has committed: make its changes true and clear the overlay."""
-        self.changelog = changelog
-        self.applied = applied
-        self._apply(self._changed, self._headers, now_ms)
+        self._advance(self._changed, self._headers, changelog, applied, now_ms)
         self._clear()
 
     def restore(
@@ -169,15 +175,34 @@ class Partition:
         """Apply changelog records, the last of each id, as `settle` once did. None removes."""
         identifiers = list(records)
         headers = dict(zip(identifiers, self._store.headers(identifiers), strict=True))
-        self.changelog = changelog
-        self.applied = applied
-        self._apply(records, headers, None)
+        self._advance(records, headers, changelog, applied, None)
 
     def abandon(self) -> None:
         """The turn did not commit: nothing of it is true."""
         self._clear()
         for wheel in self._wheels:
             wheel.reopen()
+
+    def _advance(
+        self,
+        changed: Mapping[bytes, bytes | None],
+        headers: Mapping[bytes, bytes | None],
+        changelog: int,
+        applied: Applied,
+        now_ms: int | None,
+    ) -> None:
+        """Apply changes together with the position they bring the state to.
+
+        Where the store does not take them, memory goes back to what the store holds, so that the
+        changelog is read again from there: nothing is taken for applied that is not written.
+        """
+        self.changelog = changelog
+        self.applied = applied
+        try:
+            self._apply(changed, headers, now_ms)
+        except Exception:
+            self._load()
+            raise
 
     def _clear(self) -> None:
         self._headers.clear()

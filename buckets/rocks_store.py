@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,13 +26,24 @@ from rocksdict import (
     WriteOptions,
 )
 
-from buckets.errors import StoreDamaged, StoreLocked
+from buckets.errors import BucketsError, StoreDamaged, StoreLocked, StoreUnavailable
 from buckets.store import Batch, Pair
 
 WRITE_BUFFER_BYTES: Final = 32 << 20
 FILES_OPEN_MAX: Final = 512
 _POSITION: Final = b"position"
 _IDENTITY: Final = b"identity"
+_DAMAGED_MARK: Final = "DAMAGED"
+_KEY: Final = itemgetter(0)
+_UNAVAILABLE: Final = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "Read-only file system",
+    "Permission denied",
+    "Too many open files",
+    "Cannot allocate memory",
+)
+"""What a healthy store's file system may answer. The store is not to be wiped for it."""
 
 
 class RocksMemory:
@@ -44,21 +57,29 @@ class RocksMemory:
 class RocksStore:
     """The `Store` protocol on a directory of its own.
 
-    Raises `StoreLocked` when another process has it open, `StoreDamaged` when it cannot be read.
+    Any call raises `StoreDamaged` when the files cannot be read, and `StoreUnavailable` when the
+    file system refuses. Opening raises `StoreLocked` when another process has the store open.
     """
 
     def __init__(self, path: Path, memory: RocksMemory) -> None:
-        path.mkdir(parents=True, exist_ok=True)
         self._path = path
         try:
+            path.mkdir(parents=True, exist_ok=True)
+            marked = (path / _DAMAGED_MARK).exists()
+        except OSError as error:
+            raise StoreUnavailable(f"{path}: {error.strerror}") from None
+        if marked:
+            raise StoreDamaged(f"{path}: it was found damaged when it was last open")
+        try:
             self._open(memory)
+            # Both are read when a store is taken over; better to hear of damage here.
+            self.position()
+            self.identity()
+        except BucketsError:
+            self._let_go()
+            raise
         except Exception as error:
-            message = str(error)
-            if "lock" in message.lower():
-                raise StoreLocked(
-                    f"{path} is open in another process: stop it, or use another --data-dir"
-                ) from None
-            raise StoreDamaged(f"{path}: {message}") from None
+            raise self._failure(error) from None
 
     def _open(self, memory: RocksMemory) -> None:
         families = {
@@ -76,27 +97,69 @@ class RocksStore:
         self._no_log = WriteOptions()
         self._no_log.disable_wal = True  # type: ignore[method-assign, assignment]
 
+    def _failure(self, error: Exception) -> BucketsError:
+        """RocksDB's complaint, told apart by its text: it has only one type of exception."""
+        message = str(error)
+        # Not just the word: a block checksum has a lock in it as well.
+        if f"{self._path}/LOCK: " in message:
+            return StoreLocked(
+                f"{self._path} is open in another process: stop it, or use another --data-dir"
+            )
+        if any(reason in message for reason in _UNAVAILABLE):
+            return StoreUnavailable(f"{self._path}: {message}")
+        # Opening reads little, so the next opening would not find what this call has found.
+        with suppress(OSError):
+            (self._path / _DAMAGED_MARK).touch()
+        return StoreDamaged(f"{self._path}: {message}")
+
     def headers(self, identifiers: list[bytes]) -> list[bytes | None]:
         """See `Store`."""
-        found: list[bytes | None] = self._index.get(identifiers)  # type: ignore[arg-type, assignment]
-        return found
+        return self._look_up(self._index, identifiers)
 
     def rows(self, keys: list[bytes]) -> list[bytes | None]:
         """See `Store`."""
-        found: list[bytes | None] = self._rows.get(keys)  # type: ignore[arg-type, assignment]
+        return self._look_up(self._rows, keys)
+
+    def _look_up(self, family: Rdict, keys: list[bytes]) -> list[bytes | None]:
+        try:
+            found: list[bytes | None] = family.get(keys)  # type: ignore[arg-type, assignment]
+        except Exception as error:
+            raise self._failure(error) from None
         return found
 
     def scan(self, lower: bytes, upper: bytes, rows_max: int) -> list[Pair]:
         """See `Store`."""
         within = ReadOptions()
         within.set_iterate_upper_bound(upper)
-        found: Any = self._rows.items(from_key=lower, read_opt=within)
-        return list(islice(found, rows_max))
+        items: Any = self._rows.items(from_key=lower, read_opt=within)
+        found = list(islice(items, rows_max))
+        if len(found) < rows_max:
+            self._check_end(self._rows, within, found[-1][0] + b"\0" if found else lower)
+        return found
+
+    def _check_end(self, family: Rdict, within: ReadOptions, after: bytes) -> None:
+        """Make sure that an iteration ended because there is no more.
+
+        The binding's iterators end without a word at a block that cannot be read. Setting one
+        down behind the last key found meets that block again, and this one has a status.
+        """
+        end = family.iter(within)
+        end.seek(after)
+        try:
+            end.status()
+        except Exception as error:
+            raise self._failure(error) from None
+        if end.valid():
+            raise self._failure(Exception("an iteration ended before its end"))
 
     def counts(self) -> Iterator[Pair]:
         """See `Store`."""
-        found: Any = self._counts.items()
-        yield from found
+        items: Any = self._counts.items()
+        last = b""
+        for key, value in items:
+            last = key + b"\0"
+            yield key, value
+        self._check_end(self._counts, ReadOptions(), last)
 
     def index(self) -> Iterator[Pair]:
         """The whole index, for audits."""
@@ -105,15 +168,18 @@ class RocksStore:
 
     def position(self) -> bytes | None:
         """See `Store`."""
-        return self._database.get(_POSITION)
+        return self._look_up(self._database, [_POSITION])[0]
 
     def identity(self) -> bytes | None:
         """See `Store`."""
-        return self._database.get(_IDENTITY)
+        return self._look_up(self._database, [_IDENTITY])[0]
 
     def identify(self, identity: bytes) -> None:
         """See `Store`."""
-        self._database.put(_IDENTITY, identity, self._no_log)
+        try:
+            self._database.put(_IDENTITY, identity, self._no_log)
+        except Exception as error:
+            raise self._failure(error) from None
         self.flush()
 
     def write(self, batch: Batch) -> None:
@@ -128,8 +194,8 @@ class RocksStore:
             writes.delete(key, index)
         for key in batch.count_deletes:
             writes.delete(key, counts)
-        batch.index_puts.sort()
-        batch.row_puts.sort()
+        batch.index_puts.sort(key=_KEY)
+        batch.row_puts.sort(key=_KEY)
         put = writes.put
         for key, value in batch.index_puts:
             put(key, value, index)
@@ -138,26 +204,52 @@ class RocksStore:
         for key, value in batch.count_puts:
             put(key, value, counts)
         put(_POSITION, batch.position)
-        self._database.write(writes, self._no_log)
+        try:
+            self._database.write(writes, self._no_log)
+        except Exception as error:
+            raise self._failure(error) from None
 
     def flush(self) -> None:
-        """See `Store`."""
-        self._database.flush()
+        """See `Store`.
+
+        The binding's own flush writes one family and leaves the others in memory: after a crash
+        the position would speak of rows that are not there. A compaction of the default family,
+        which holds two small values, first flushes all families as one, because of
+        `atomic_flush`; where nothing was written since the last time it does nothing.
+        """
+        try:
+            self._database.compact_range(None, None)
+        except Exception as error:
+            raise self._failure(error) from None
 
     def size_bytes(self) -> int:
-        """See `Store`."""
-        return sum(file.stat().st_size for file in self._path.iterdir() if file.is_file())
+        """See `Store`. A compaction may take files away while they are looked at."""
+        total = 0
+        for file in self._path.iterdir():
+            with suppress(FileNotFoundError):
+                total += file.stat().st_size
+        return total
 
     def close(self) -> None:
-        """See `Store`. The lock goes only when every handle has gone, so all are dropped here."""
+        """See `Store`. What cannot be flushed any more is left to the log."""
         if not hasattr(self, "_database"):
             return
-        self._database.flush()
-        self._database.close()
-        for handle in ("index", "rows", "counts"):
-            delattr(self, f"_{handle}")
-            delattr(self, f"_{handle}_handle")
-        del self._database
+        try:
+            with suppress(BucketsError):
+                self.flush()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop every handle: the lock goes only when all have gone."""
+        with suppress(Exception):
+            self._database.close()
+        for name in ("index", "rows", "counts"):
+            for handle in (f"_{name}", f"_{name}_handle"):
+                with suppress(AttributeError):
+                    delattr(self, handle)
+        with suppress(AttributeError):
+            del self._database
 
 
 def wipe(path: Path) -> None:

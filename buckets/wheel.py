@@ -30,11 +30,11 @@ A worked table, lane 0, minute 10:00 with a (10:00:01), b (10:00:02), and c (10:
     clock     event               heap       open_to  cursor  store rows        husks
     09:59:54  -                   -          10:00    09:59   a b c             -
     09:59:55  10:00 opens         a b        10:01    09:59   a b c             -
-    10:00:01  a fires             b          10:01    09:59*  a b c             a
-    10:00:02  b is moved to d,    -          10:01    10:00   a b c d           a b
-              10:01:10
-    10:00:55  10:01 opens         d c        10:02    10:00   a b c d           a b
-    10:01:10  d fires             c          10:02    10:01   c d               d
+    10:00:01  a fires             b          10:01    10:00*  a b c             a
+    10:00:02  b moves to          -          10:01    10:00   a b b' c          a b
+              10:01:10: b'
+    10:00:55  10:01 opens         b' c       10:02    10:00   a b b' c          a b
+    10:01:10  b' fires            c          10:02    10:01   b' c              b'
               (10:00 is dropped: its minute is past and the heap starts later)
 
     * closing rides on a turn that writes anyway; 09:59 had nothing in it.

@@ -31,3 +31,6 @@ ERROR_MESSAGE_CHARACTERS_MAX: Final = 500
 ERROR_FIELD_CHARACTERS_MAX: Final = 256
 ATTEMPTS_KEPT_MAX: Final = 10
 """How many of the last attempts a stored reminder remembers."""
+
+FIRED_INSTANTS_KEPT_MAX: Final = 32
+"""How many instants of earlier versions, already fired for, a stored reminder remembers."""

@@ -107,10 +107,13 @@ class Asked(Struct, frozen=True, array_like=True):
 class Reminder(Struct, frozen=True, array_like=True):
     """A reminder and its progress. Instants are UTC milliseconds.
 
-    `attempt` counts due events that left (from 1), `failures` those answered by a failure.
+    `attempt` counts attempts (from 1), `failures` those that came to a failure. `fired_at_ms` is
+    when the last due event left; None while nothing has left for this instant.
     `cancel_requested` is set once a claimed one was cancelled: it is not tried again.
     `cancelled_through` is the highest version a cancel has ended, also one not yet seen.
     `ended_by`, `ended_why` say who ended it, and the reason given.
+    `fired_instants_ms` are due instants of earlier versions for which a due event has left: their
+    fire_ids are used up.
     """
 
     id: str
@@ -133,6 +136,7 @@ class Reminder(Struct, frozen=True, array_like=True):
     ended_by: str | None = None
     ended_why: str | None = None
     trace_parent: str | None = None
+    fired_instants_ms: tuple[int, ...] = ()
 
     @property
     def lane(self) -> Lane:
