@@ -17,6 +17,7 @@ from streams import kafka
 from streams.clock import Clock
 from streams.console.failures import Usage
 from streams.console.output import printable
+from streams.console.reading import bounds
 from streams.errors import NoNode, NotFound, StreamsError, TopicsMissing
 from streams.settings import Settings
 
@@ -113,7 +114,7 @@ class Nodes:
             places = []
             for number in numbers:
                 place = TopicPartition(topic, number)
-                low, high = reader.get_watermark_offsets(place, timeout=READ_TIMEOUT_S)
+                low, high = bounds(reader, place, self._clock)
                 if high > low:
                     # All records of a partition have the same key, so the last one is the truth.
                     place.offset = high - 1

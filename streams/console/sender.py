@@ -16,6 +16,7 @@ from schemas.events import Source
 from schemas.routing import partition_of, routing_key
 from streams import kafka
 from streams.clock import Clock
+from streams.console.reading import bounds
 from streams.errors import BrokerUnreachable, PartitionsChanged, TopicsMissing
 from streams.settings import Settings
 
@@ -76,7 +77,7 @@ class Sender:
         with closing(kafka.reader(self._settings, "replies")) as reader:
             replies = TopicPartition(self._settings.topics.replies, partition)
             # Where to read from is settled before the command exists, so its reply lies after.
-            _, end = reader.get_watermark_offsets(replies, timeout=kafka.REQUEST_TIMEOUT_S)
+            _, end = bounds(reader, replies, self._clock)
             replies.offset = end
             reader.assign([replies])
             source = self.send(command)
