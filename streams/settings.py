@@ -52,6 +52,9 @@ class Settings:
     retry_delays_s: tuple[int, ...] = (30, 300, 1_800)
     retry_attempts_max: int = 4
 
+    deliver_http: str = ""
+    """Where a delivery worker serves its metrics and health, HOST:PORT; nowhere if empty."""
+
     deliver_concurrency: int = 64
     deliver_timeout_s: float = 30.0
     deliver_commit_ms: int = 20

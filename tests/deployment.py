@@ -44,11 +44,12 @@ class Deployment:
 
     def delivery(self, name: str = "a", **extra: str) -> Program:
         """A delivery worker, not yet started."""
+        http = free_http()
         program = Program(
             ["deliver"],
             self.directory / f"delivery-{name}.log",
-            None,
-            self._environment(f"delivery-{name}", free_http(), extra),
+            http,
+            self._environment(f"delivery-{name}", http, {"deliver_http": http, **extra}),
         )
         self.programs.append(program)
         return program

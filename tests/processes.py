@@ -60,6 +60,11 @@ class Program:
         assert self.process is not None
         os.kill(self.process.pid, number)
 
+    @property
+    def running(self) -> bool:
+        """Whether it has been started and has not ended."""
+        return self.process is not None and self.process.poll() is None
+
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         assert self.process is not None

@@ -64,7 +64,7 @@ def verdict(history: History, now_ms: int, grace_ms: int = 10_000) -> Verdict:
     """Each zero and the violations found; all lists are empty when everything is well."""
     found: Verdict = {zero: [] for zero in ZEROS}
     states = _states(history.state)
-    final = {reminder_id: records[-1] for reminder_id, records in states.items()}
+    final = final_states(history)
     triggered = _ids_of(history.commands, "trigger")
     fired = _fired(history, found, triggered)
     _judge_lost(history, states, final, fired, found)
@@ -90,6 +90,11 @@ def _states(records: Iterable[Record]) -> dict[str, list[Reminder | None]]:
         reminder = None if record.value is None else codec.decode(record.value)
         states[record.key.decode()].append(reminder)
     return states
+
+
+def final_states(history: History) -> dict[str, Reminder | None]:
+    """The fold of the changelog: what each reminder has come to."""
+    return {name: seen[-1] for name, seen in _states(history.state).items()}
 
 
 def _command_bodies(records: Iterable[Record]) -> list[dict[str, Any]]:
@@ -249,17 +254,18 @@ def read(settings: Settings, targets: Iterable[str] = ()) -> History:
     """The history of a deployment, from its topics and its groups' offsets."""
     topics = settings.topics
     return History(
-        commands=_read_topic(settings, topics.commands),
-        state=_read_topic(settings, topics.state),
-        due=_read_topic(settings, topics.due),
-        outcomes=_read_topic(settings, topics.outcomes),
-        targets=[record for name in targets for record in _read_topic(settings, name)],
+        commands=read_topic(settings, topics.commands),
+        state=read_topic(settings, topics.state),
+        due=read_topic(settings, topics.due),
+        outcomes=read_topic(settings, topics.outcomes),
+        targets=[record for name in targets for record in read_topic(settings, name)],
         committed=_committed(settings, settings.processor_group, topics.commands)
         | _committed(settings, settings.delivery_group, topics.due),
     )
 
 
-def _read_topic(settings: Settings, topic: str) -> list[Record]:
+def read_topic(settings: Settings, topic: str) -> list[Record]:
+    """Every committed record of a topic."""
     consumer = kafka.reader(settings, "zeros")
     described = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
     consumer.assign([TopicPartition(topic, number, 0) for number in described.partitions])

@@ -69,16 +69,24 @@ def worker(
 
 def deliver(
     session: Session,
+    data_dir: DataDir = None,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Where metrics and health are served."),
+    ] = None,
     name: Name = None,
     static_membership: Static = None,
     until_stdin_closes: FollowStdin = False,
 ) -> None:
     """Run one delivery worker; SIGTERM and Ctrl-C let it finish the calls under way.
 
-    Example: minutewheel deliver --name deliver-1
+    Example: minutewheel deliver --name deliver-1 --http 127.0.0.1:6067
     """
-    settings = session.settings(name=name, static_membership=static_membership)
+    settings = session.settings(
+        data_dir=data_dir, deliver_http=http, name=name, static_membership=static_membership
+    )
     _begin(session, until_stdin_closes)
+    from streams.delivery import pages
     from streams.delivery.worker import DeliveryWorker
 
     delivery = DeliveryWorker(settings, session.clock)
@@ -95,7 +103,8 @@ def deliver(
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    delivery.run()
+    with pages.serving(settings.deliver_http, lambda: delivery.ready):
+        delivery.run()
 
 
 def _begin(session: Session, until_stdin_closes: bool) -> None:

@@ -8,15 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
-from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from schemas import events
 from schemas.errors import Refused
@@ -30,8 +22,6 @@ THREADS: Final = 4
 STABLE_AGAIN_S: Final = 0.05
 RECORDS_PER_POLL_MAX: Final = 2_000
 
-_FIRST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _log: Final = logs.get("delivery")
 
 
@@ -52,9 +42,7 @@ class Locator:
     """Finds, in threads, from where to where a partition's outcomes have to be read.
 
     The end is asked for AFTER the group's offset is stable: the transaction in which a previous
-    owner moved that offset has then ended. And it is the end of everything written, not of what
-    is committed: a committed transaction becomes visible in one topic sooner than in another, and
-    an outcome that is written but not visible yet must be waited for.
+    owner moved that offset has then ended.
     """
 
     def __init__(self, settings: Settings, cluster: kafka.Cluster) -> None:
@@ -73,7 +61,7 @@ class Locator:
 
     def first_offset(self, partition: int) -> Future[int]:
         """Begin to ask for the first outcome that the topic still holds."""
-        return self._threads.submit(self._offset, partition, _FIRST)
+        return self._threads.submit(self._cluster.first_offset, self._place(partition))
 
     def close(self) -> None:
         """Stop looking; returns when no thread is left."""
@@ -90,39 +78,23 @@ class Locator:
         if partition >= count:
             raise PartitionsChanged(f"{name} has {count} partitions, no number {partition}")
         origin = Origin(self._cluster_id, str(topic.topic_id), count)
-        first = self._offset(partition, _FIRST)
-        return Located(origin, first, self._offset(partition, _END))
+        place = self._place(partition)
+        return Located(origin, self._cluster.first_offset(place), self._cluster.end_offset(place))
 
     def _wait_until_stable(self, partition: int, wanted: Callable[[], bool]) -> None:
-        """Return once no transaction that moves the group's offset is open.
-
-        Not by `Consumer.committed`: calls of a consumer wait for one another, and one that another
-        thread polls without a pause never lets it in.
-        """
+        """Return once no transaction that moves the group's offset is open."""
         due = TopicPartition(self._settings.topics.due, partition)
-        group = self._settings.delivery_group
         while wanted() and not self._stopped.is_set():
-            answer = self._cluster.admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, [due])],
-                require_stable=True,
-                request_timeout=kafka.REQUEST_TIMEOUT_S,
-            )
-            error = answer[group].result().topic_partitions[0].error
-            if error is None:
+            try:
+                self._cluster.stable_offset(self._settings.delivery_group, due)
+            except kafka.Unstable:
+                self._stopped.wait(STABLE_AGAIN_S)
+            else:
                 return
-            if error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
-                raise KafkaException(error)
-            self._stopped.wait(STABLE_AGAIN_S)
         raise Unwanted
 
-    def _offset(self, partition: int, which: OffsetSpec) -> int:
-        place = TopicPartition(self._settings.topics.outcomes, partition)
-        futures = self._cluster.admin.list_offsets(
-            {place: which},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=kafka.REQUEST_TIMEOUT_S,
-        )
-        return int(futures[place].result().offset)
+    def _place(self, partition: int) -> TopicPartition:
+        return TopicPartition(self._settings.topics.outcomes, partition)
 
 
 @dataclass(slots=True)

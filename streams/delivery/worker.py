@@ -52,6 +52,8 @@ class DeliveryWorker:
         self._tokens = count()
         self._jobs: dict[int, tuple[Job, str]] = {}
         self._failed = False
+        self.ready = False
+        """Whether everything this worker owns is being delivered. Read by other threads."""
 
     def run(self) -> None:
         """Deliver until `stop`; then let the calls under way end, record them and leave.
@@ -105,6 +107,7 @@ class DeliveryWorker:
         if self._recording.ready() and self._recording.works and not self._stop.is_set():
             self._start()
         self._recording.record_if_due()
+        self.ready = len(self._owned.open()) == len(self._owned)
         HEARTBEAT.set(self._clock.now_ms() / 1_000)
 
     def close(self) -> None:

@@ -55,7 +55,9 @@ class Processor:
         self._commands = kafka.group_consumer(settings, settings.processor_group, "commands")
         memory = RocksMemory(settings.store_cache_mib << 20)
         stores = Stores(settings.data_dir / "processor", memory, self._log)
-        self._ownership = Ownership(settings, clock, stores, self._ids, self._commands, self._log)
+        self._ownership = Ownership(
+            settings, clock, stores, cluster, self._ids, self._commands, self._log
+        )
         self._producer: Producer | None = None
         # Faust reads these, and of the codecs it has only gzip where nothing more is installed.
         self._figures = kafka.plain_producer(settings, "pressure", compression="gzip")
@@ -121,7 +123,12 @@ class Processor:
             self.close()
 
     def join(self) -> None:
-        """Join the group; the first partitions come with one of the next turns."""
+        """Join the group; the first partitions come with one of the next turns.
+
+        The producer comes first: it ends the transaction that a killed process of this name may
+        have left open, which would hold up its partitions until it times out.
+        """
+        self._producer = self._new_producer()
         self._commands.subscribe(
             [self._settings.topics.commands],
             on_assign=self._ownership.assigned,

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from msgspec import Raw
 from structlog.testing import capture_logs
 
-from schemas import commands
 from schemas.events import DueEvent, Status
 from streams.clock import SystemClock
 from streams.delivery import calls as calls_module
@@ -53,7 +53,7 @@ def _call(reminder_id: str) -> Call:
         destination="channel:log",
         due_at=now,
         fired_at=now,
-        payload=commands.Raw(b'"the payload"'),
+        payload=Raw(b'"the payload"'),
     )
     return Call(event)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -48,12 +50,12 @@ def test_committed_is_not_moved_until_more_finishes() -> None:
 
 
 @given(some.sets(some.integers(0, 60), min_size=1), some.randoms())
-def test_every_offset_below_is_finished_and_the_next_is_not(read: set[int], random: object) -> None:
+def test_every_offset_below_is_finished_and_the_next_is_not(read: set[int], random: Random) -> None:
     offsets = ContiguousOffsets()
     for offset in sorted(read):
         offsets.read(offset)
     order = sorted(read)
-    random.shuffle(order)  # type: ignore[attr-defined]
+    random.shuffle(order)
     left = set(read)
     for offset in order:
         offsets.finish(offset)
