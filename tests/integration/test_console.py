@@ -1,30 +1,25 @@
 """The command line on a real Kafka: topics, commands in their places, answers, no broker."""
 
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
 import orjson
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from schemas import events
 from schemas.routing import partition_of, routing_key
 from streams import kafka as clients
 from streams.console import cli
 from streams.settings import Settings
+from tests.answering import PARTITIONS, answering, read
 from tests.kafka import RunningKafka
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.kafka
-
-PARTITIONS = 3
 
 
 @pytest.fixture
@@ -42,24 +37,6 @@ def topics(where: Settings, capsys: pytest.CaptureFixture[str]) -> Settings:
     assert cli.main(["topics", "create", "--partitions", str(PARTITIONS)]) == 0
     capsys.readouterr()
     return where
-
-
-def read(settings: Settings, topic: str, count: int) -> dict[str, Message]:
-    """The first `count` records of a topic by the id in their value."""
-    found: dict[str, Message] = {}
-    with closing(_consumer(settings)) as consumer:
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-        deadline_s = time.monotonic() + 30
-        while len(found) < count:
-            assert time.monotonic() < deadline_s, f"{len(found)} of {count} records"
-            message = consumer.poll(0.2)
-            if message is not None and message.error() is None:
-                found[orjson.loads(message.value() or b"{}")["id"]] = message
-    return found
-
-
-def _consumer(settings: Settings) -> Consumer:
-    return Consumer({"bootstrap.servers": settings.bootstrap, "group.id": uuid4().hex})
 
 
 def assert_placed(record: Message, reminder_id: str) -> None:
@@ -167,46 +144,6 @@ def test_without_a_processor_the_command_is_in_the_log(
     assert said.err.count("\n") == 1
     value = read(topics, topics.topics.commands, 1)["a"].value() or b""
     assert orjson.loads(value) == {"type": "cancel", "id": "a", "reply": True}
-
-
-@contextmanager
-def answering(settings: Settings, status: str) -> Iterator[None]:
-    """A processor that knows one answer, and gives one to somebody else before each."""
-    ending = threading.Event()
-
-    def answer() -> None:
-        producer = clients.plain_producer(settings, "test")
-        with closing(_consumer(settings)) as consumer:
-            places = [TopicPartition(settings.topics.commands, n, 0) for n in range(PARTITIONS)]
-            consumer.assign(places)
-            while not ending.is_set():
-                message = consumer.poll(0.05)
-                if message is not None and message.error() is None:
-                    _answer(producer, message, settings.topics.replies, status)
-        producer.flush(10)
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
-        yield
-    finally:
-        ending.set()
-        thread.join()
-
-
-def _answer(producer: object, message: Message, topic: str, status: str) -> None:
-    from confluent_kafka import Producer
-
-    assert isinstance(producer, Producer)
-    partition, offset = message.partition(), message.offset()
-    assert partition is not None
-    assert offset is not None
-    reminder_id = orjson.loads(message.value() or b"")["id"]
-    for at, said in ((offset + 1_000, "rejected"), (offset, status)):
-        source = events.Source(str(message.topic()), partition, at)
-        value = events.reply(reminder_id, 0, said, source, 0)
-        producer.produce(topic, value, key=message.key(), partition=partition)
-    producer.flush(10)
 
 
 @pytest.mark.parametrize(

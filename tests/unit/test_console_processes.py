@@ -136,9 +136,15 @@ def test_children_see_what_makes_sense_here_unless_something_is_said(
     assert up.environment(Settings())["MINUTEWHEEL_STATIC_MEMBERSHIP"] == "false"
 
 
+def test_the_delivery_worker_listens_beside_the_processor() -> None:
+    assert up.next_address("127.0.0.1:6066") == "127.0.0.1:6067"
+    assert up.next_address("[::1]:6066") == "[::1]:6067"
+
+
 class FakeDelivery:
     """A worker that is sent signals while it runs."""
 
+    ready = True
     numbers: tuple[signal.Signals, ...] = ()
     stops = 0
 
