@@ -166,8 +166,8 @@ class Household:
             self._settings = replace(self._settings, bootstrap=found.bootstrap)
             _progress(f"Using the Kafka that runs at {found.bootstrap}")
             return
-        self._owns_broker = True
         cluster.start()
+        self._owns_broker = True
         _progress(f"Kafka answers at {cluster.bootstrap}")
 
     def _make_topics(self) -> list[str]:
