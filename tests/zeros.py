@@ -6,6 +6,7 @@ the product's decisions; of the product it takes only the codecs.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -271,8 +272,10 @@ def read_topic(settings: Settings, topic: str) -> list[Record]:
     consumer.assign([TopicPartition(topic, number, 0) for number in described.partitions])
     records: list[Record] = []
     ended: set[int] = set()
+    deadline = time.monotonic() + READ_TIMEOUT_S
     while len(ended) < len(described.partitions):
-        for message in consumer.consume(5_000, READ_TIMEOUT_S if not records else 1.0):
+        assert time.monotonic() < deadline, f"{topic} was not read within {READ_TIMEOUT_S:g} s"
+        for message in consumer.consume(5_000, 0.1):
             error = message.error()
             if error is None:
                 records.append(_record(message))
