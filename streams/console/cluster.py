@@ -134,6 +134,7 @@ def topics_create(
     from dataclasses import replace
 
     from streams import topics
+    from streams.console import leaders
     from streams.kafka import Cluster
 
     settings = session.client_settings()
@@ -142,7 +143,10 @@ def topics_create(
         partitions=partitions or settings.partitions,
         replication=replication or settings.replication,
     )
-    made = topics.create(Cluster(settings), settings)
+    cluster = Cluster(settings)
+    made = topics.create(cluster, settings)
+    # So that the next command in a script finds them.
+    leaders.wait_visible(cluster, session.clock)
     session.output.show_all([{"topic": name, "made": True} for name in made], _made_view)
 
 

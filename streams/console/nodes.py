@@ -16,6 +16,7 @@ from schemas.routing import partition_of
 from streams import kafka
 from streams.clock import Clock
 from streams.console.failures import Usage
+from streams.console.leaders import bounds
 from streams.console.output import printable
 from streams.errors import NoNode, NotFound, StreamsError, TopicsMissing
 from streams.settings import Settings
@@ -109,11 +110,12 @@ class Nodes:
     def _read(self, numbers: range | list[int]) -> dict[int, str]:
         """The last known owner of each partition."""
         topic = self._settings.topics.pressure
+        cluster = kafka.Cluster(self._settings)
         with closing(kafka.reader(self._settings, "pressure")) as reader:
             places = []
             for number in numbers:
                 place = TopicPartition(topic, number)
-                low, high = reader.get_watermark_offsets(place, timeout=READ_TIMEOUT_S)
+                low, high = bounds(cluster, place, self._clock)
                 if high > low:
                     # All records of a partition have the same key, so the last one is the truth.
                     place.offset = high - 1

@@ -16,6 +16,7 @@ from schemas.events import Source
 from schemas.routing import partition_of, routing_key
 from streams import kafka
 from streams.clock import Clock
+from streams.console.leaders import answered
 from streams.errors import BrokerUnreachable, PartitionsChanged, TopicsMissing
 from streams.settings import Settings
 
@@ -36,6 +37,7 @@ class Sender:
         self._settings = settings
         self._clock = clock
         self._topic = settings.topics.commands
+        self._cluster = kafka.Cluster(settings)
         self._partitions = self._count()
         bounded = {"queue.buffering.max.kbytes": str(QUEUE_KIB), **settings.kafka}
         self._producer = kafka.plain_producer(replace(settings, kafka=bounded), "console")
@@ -76,8 +78,7 @@ class Sender:
         with closing(kafka.reader(self._settings, "replies")) as reader:
             replies = TopicPartition(self._settings.topics.replies, partition)
             # Where to read from is settled before the command exists, so its reply lies after.
-            _, end = reader.get_watermark_offsets(replies, timeout=kafka.REQUEST_TIMEOUT_S)
-            replies.offset = end
+            replies.offset = answered(lambda: self._cluster.end_offset(replies), self._clock)
             reader.assign([replies])
             source = self.send(command)
             return source, self._reply(reader, source, timeout_s)
@@ -147,7 +148,7 @@ class Sender:
     def _count(self) -> int:
         """How many partitions ids are spread over."""
         names = [self._settings.topics.commands, self._settings.topics.replies]
-        found = kafka.Cluster(self._settings).topics(names)
+        found = self._cluster.topics(names)
         missing = [name for name in names if name not in found]
         if missing:
             raise TopicsMissing(

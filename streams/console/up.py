@@ -15,7 +15,7 @@ from confluent_kafka import ConsumerGroupState, KafkaException
 from deploy.broker import ClusterStatus, LocalCluster, NoClusterError
 from streams import topics
 from streams.clock import Clock
-from streams.console import children, guards, nodes
+from streams.console import children, guards, leaders, nodes
 from streams.console.children import Child
 from streams.console.failures import ChildDied
 from streams.console.output import note
@@ -44,13 +44,18 @@ def run(
     Raises `AlreadyUp`, `ChildDied`, BrokerError and whatever a part cannot start for.
     """
     settings = session.settings(data_dir=data_dir, http=http, name=name)
-    settings = replace(settings, data_dir=settings.data_dir.absolute())
+    settings = replace(
+        settings,
+        data_dir=settings.data_dir.absolute(),
+        deliver_http=settings.deliver_http or next_address(settings.http),
+    )
     cluster = None
     if not session.names_a_cluster():
         cluster = LocalCluster(settings.data_dir, nodes, port, on_progress=_progress)
         settings = replace(settings, bootstrap=cluster.bootstrap)
     with guards.only_one(settings), guards.signals() as stopping:
-        guards.refuse_taken(settings.http)
+        for address in (settings.http, settings.deliver_http):
+            guards.refuse_taken(address)
         household = Household(session, settings, cluster, stopping)
         try:
             household.start()
@@ -118,7 +123,7 @@ class Household:
             "",
             "minutewheel is up.",
             f"  kafka   {settings.bootstrap}",
-            f"  http    http://{settings.http}",
+            f"  http    http://{settings.http} (delivery worker: http://{settings.deliver_http})",
             f"  data    {settings.data_dir}",
             f"  logs    {settings.data_dir / 'logs'}",
             "",
@@ -130,6 +135,7 @@ class Household:
         record = {
             "bootstrap": settings.bootstrap,
             "http": settings.http,
+            "deliver_http": settings.deliver_http,
             "data_dir": str(settings.data_dir),
             "logs": str(settings.data_dir / "logs"),
             "processes": {child.name: child.pid for child in self._children},
@@ -160,13 +166,16 @@ class Household:
             self._settings = replace(self._settings, bootstrap=found.bootstrap)
             _progress(f"Using the Kafka that runs at {found.bootstrap}")
             return
-        self._owns_broker = True
         cluster.start()
+        self._owns_broker = True
         _progress(f"Kafka answers at {cluster.bootstrap}")
 
     def _make_topics(self) -> list[str]:
         quiet = replace(self._settings, kafka={"log_level": "0", **self._settings.kafka})
-        return topics.create(Cluster(quiet), quiet)
+        cluster = Cluster(quiet)
+        made = topics.create(cluster, quiet)
+        leaders.wait_visible(cluster, self._clock)
+        return made
 
     def _start_children(self) -> None:
         settings = self._settings
@@ -174,23 +183,22 @@ class Household:
         level = ["--log-level", self._session.given.log_level]
         command = [*children.this_command(), *given.arguments(), *level]
         common = ["--name", settings.name, "--until-stdin-closes"]
-        place = ["--data-dir", str(settings.data_dir), "--http", settings.http]
+        place = ["--data-dir", str(settings.data_dir)]
         for name, words in (
-            ("processor", ["worker", *place, *common]),
-            ("delivery worker", ["deliver", *common]),
+            ("processor", ["worker", *place, "--http", settings.http, *common]),
+            ("delivery worker", ["deliver", *place, "--http", settings.deliver_http, *common]),
         ):
             _progress(f"Starting the {name}")
             log = settings.data_dir / "logs" / f"{words[0]}.log"
             self._children.append(Child(name, [*command, *words], environment(settings), log))
 
     def _processor_ready(self) -> bool:
-        with suppress(StreamsError):
-            nodes.ask(self._settings.http, "/health/ready", "not ready")
-            return True
-        return False
+        return _is_ready(self._settings.http)
 
     def _delivery_ready(self) -> bool:
-        """Whether the group of the delivery workers has settled."""
+        """Whether the worker is, and its group has settled: before, it owns and owes nothing."""
+        if not _is_ready(self._settings.deliver_http):
+            return False
         group = self._settings.delivery_group
         quiet = replace(self._settings, kafka={"log_level": "0", **self._settings.kafka})
         admin = Cluster(quiet).admin
@@ -222,6 +230,19 @@ class Household:
                 if pid is None:
                     log = self._cluster.directory.node(number).log
                     raise ChildDied(_with_tail(f"Kafka's node {number} ended", log, 0))
+
+
+def next_address(address: str) -> str:
+    """The same host and the port after it."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + 1}"
+
+
+def _is_ready(address: str) -> bool:
+    with suppress(StreamsError):
+        nodes.ask(address, "/health/ready", "not ready")
+        return True
+    return False
 
 
 def environment(settings: Settings) -> dict[str, str]:
