@@ -143,9 +143,11 @@ class Turn:
         self, owned: Owned, message: Message, offset: int, command: Command, decision: Decision
     ) -> None:
         reminder = decision.reminder or owned.partition.get(command.id.encode())
+        if reminder is not None and reminder.asked.version == decisions.NEVER_SEEN:
+            reminder = None
         value = events.reply(
             command.id,
-            None if reminder is None else max(reminder.asked.version, 0),
+            None if reminder is None else reminder.asked.version,
             decision.status,
             Source(
                 self._topics.commands,
