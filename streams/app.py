@@ -7,6 +7,7 @@ replicated view: what each partition owes, and who owns it.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 from typing import Any, Final
@@ -26,6 +27,14 @@ from streams.processor.processor import Processor
 from streams.settings import Settings
 
 STOP_TIMEOUT_S: Final = 30.0
+FAUST_STOP_TIMEOUT_S: Final = 5.0
+
+
+def exit_code(failure: BaseException | None) -> int:
+    """The exit code of a worker whose engine ended with this failure, or with none."""
+    if failure is None:
+        return 0
+    return failure.exit_code if isinstance(failure, StreamsError) else 1
 
 
 class Engine(faust.Service):  # type: ignore[misc]
@@ -64,6 +73,17 @@ class Engine(faust.Service):  # type: ignore[misc]
             self.processor.stop()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, STOP_TIMEOUT_S)
+        self._bound_the_end()
+
+    def _bound_the_end(self) -> None:
+        """Everything that matters is committed and closed; Faust's own end is given no longer.
+
+        It can wait for a minute on a group that is rebalancing.
+        """
+        code = exit_code(self.failure)
+        timer = threading.Timer(FAUST_STOP_TIMEOUT_S, os._exit, [code])
+        timer.daemon = True
+        timer.start()
 
 
 class WorkerApp(faust.App):  # type: ignore[misc]
@@ -93,6 +113,11 @@ def build(settings: Settings) -> WorkerApp:
         web_port=int(port),
         broker_commit_interval=1.0,
         consumer_auto_offset_reset="earliest",
+        # A worker that was killed and comes back is the same member, and is not waited for.
+        consumer_group_instance_id=settings.name,
+        broker_session_timeout=settings.session_timeout_ms / 1_000,
+        broker_heartbeat_interval=settings.session_timeout_ms / 5_000,
+        broker_rebalance_timeout=settings.session_timeout_ms / 1_000,
         # Figures are absolute: one that was not acknowledged is no reason to delay the end.
         stream_wait_empty=False,
     )
@@ -188,6 +213,4 @@ def run_worker(settings: Settings) -> int:
     except SystemExit as ended:
         if engine.failure is None and ended.code:
             return int(ended.code) if isinstance(ended.code, int) else 1
-    if isinstance(engine.failure, StreamsError):
-        return engine.failure.exit_code
-    return 0 if engine.failure is None else 1
+    return exit_code(engine.failure)

@@ -28,6 +28,7 @@ class Program:
     log: Path
     http: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    module: list[str] = field(default_factory=lambda: ["streams.console.cli"])
     process: subprocess.Popen[bytes] | None = None
     _output: IO[bytes] | None = None
 
@@ -35,7 +36,7 @@ class Program:
         """Start it; `wait_ready` waits for it."""
         self._output = self.log.open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "streams.console.cli", *self.arguments],
+            [sys.executable, "-m", *self.module, *self.arguments],
             stdout=self._output,
             stderr=subprocess.STDOUT,
             env=os.environ | self.environment,

@@ -98,6 +98,12 @@ def final_states(history: History) -> dict[str, Reminder | None]:
     return {name: seen[-1] for name, seen in _states(history.state).items()}
 
 
+def due_events(history: History) -> list[events.DueEvent]:
+    """Every due event that left, in the log's order within a partition."""
+    decoded = [events.decode_due(record.value or b"") for record in history.due]
+    return [event for event in decoded if isinstance(event, events.DueEvent)]
+
+
 def _command_bodies(records: Iterable[Record]) -> list[dict[str, Any]]:
     bodies = []
     for record in records:
