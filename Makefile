@@ -18,8 +18,8 @@ help: ## list the targets
 
 setup: .venv/installed ## make the virtual environment from the lock file
 
-up: setup ## set everything up and run it: Kafka, a processor, a delivery worker, the console
-	@exec $(BIN)/minutewheel up
+up: setup ## set everything up and run it: Kafka, a processor, a delivery worker (ARGS="--port 29092" …)
+	@exec $(BIN)/minutewheel up $(ARGS)
 
 test: setup check ## set everything up and run every test, on a real Kafka
 	$(BIN)/python -m pytest
