@@ -73,3 +73,7 @@ class Counts:
         """Every (hour since 1970, tenant, count) that is not 0, in no order."""
         for (hour, tenant), block in self._blocks.items():
             yield hour, tenant.decode(), sum(block)
+
+    def before_hour(self, hour: int) -> int:
+        """How many are due before an hour since 1970 begins."""
+        return sum(sum(block) for (at, _), block in self._blocks.items() if at < hour)

@@ -161,6 +161,11 @@ class RocksStore:
             yield key, value
         self._check_end(self._counts, ReadOptions(), last)
 
+    def index(self) -> Iterator[Pair]:
+        """The whole index, for audits."""
+        found: Any = self._index.items()
+        yield from found
+
     def position(self) -> bytes | None:
         """See `Store`."""
         return self._look_up(self._database, [_POSITION])[0]

@@ -7,7 +7,9 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache
+from itertools import accumulate
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -15,15 +17,68 @@ from msgspec import Meta, Raw, Struct
 from schemas import instants, limits
 from schemas.errors import Refused
 
-Name = Annotated[str, Meta(min_length=1, max_length=limits.NAME_CHARACTERS_MAX)]
-Id = Annotated[str, Meta(min_length=1, max_length=limits.ID_CHARACTERS_MAX)]
-Version = Annotated[int, Meta(ge=0)]
+END: Final = r"(?![\s\S])"
+"""The end of a text, in Python and ECMA alike: Python's `$` lets a line feed follow."""
+
+# What stands under `extra_json_schema` is for the documents alone: here it is checked faster.
+_NO_CONTROLS: Final = {"pattern": r"^[^\u0000-\u001f\u007f-\u009f]*" + END}
+Name = Annotated[
+    str,
+    Meta(min_length=1, max_length=limits.NAME_CHARACTERS_MAX, extra_json_schema=_NO_CONTROLS),
+]
+Id = Annotated[
+    str,
+    Meta(min_length=1, max_length=limits.ID_CHARACTERS_MAX, extra_json_schema=_NO_CONTROLS),
+]
+Version = Annotated[int, Meta(ge=0, le=limits.VERSION_MAX)]
 Reason = Annotated[str, Meta(max_length=limits.REASON_CHARACTERS_MAX)]
-Instant = datetime | Annotated[int, Meta(description="epoch milliseconds")]
+_RFC_3339: Final = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?"
+    r"([Zz]|[+-][0-9]{2}:[0-9]{2})" + END
+)
+Instant = (
+    Annotated[
+        datetime,
+        Meta(
+            description="RFC 3339 with an offset, years 1970 to 9999.",
+            extra_json_schema={"format": "date-time", "pattern": _RFC_3339},
+        ),
+    ]
+    | Annotated[
+        int,
+        Meta(
+            description="Epoch milliseconds. A positive integer too small for them is refused.",
+            extra_json_schema={
+                "anyOf": [
+                    {"const": 0},
+                    {
+                        "minimum": limits.SECONDS_SUSPECTED_BELOW_MS,
+                        "maximum": limits.INSTANT_MS_MAX,
+                    },
+                ]
+            },
+        ),
+    ]
+)
 Reference = Annotated[str, Meta(min_length=1, max_length=limits.REFERENCE_CHARACTERS_MAX)]
-Destination = Annotated[str, Meta(min_length=1, max_length=limits.DESTINATION_CHARACTERS_MAX)]
+Destination = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=limits.DESTINATION_CHARACTERS_MAX,
+        extra_json_schema={
+            "pattern": r"^(?![\s\S]*[\u0000-\u001f\u007f-\u009f])"
+            r"(due|topic:(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}|https?://[^/?#\s]\S*"
+            r"|(mailto|channel):\S+)" + END
+        },
+    ),
+]
 LocalTime = Annotated[
-    str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?$", examples=["2026-12-01T09:00"])
+    str,
+    Meta(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?" + END,
+        examples=["2026-12-01T09:00"],
+    ),
 ]
 ABSENT: Final = Raw()
 """No payload at all; a payload of JSON `null` is the four bytes."""
@@ -135,8 +190,10 @@ _decode_one: Final[dict[str, Callable[[Any], Command]]] = {
     name: msgspec.json.Decoder(form).decode for name, form in COMMAND_TYPES.items()
 }
 _decode_envelope: Final = msgspec.json.Decoder(dict[str, Raw]).decode
-_CLOUD_TYPE: Final = re.compile(r"^reminder\.([a-z]+)\.v(\d+)$")
-_TOPIC_NAME: Final = re.compile(r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$")
+_SHORT_BYTES: Final = 2 * limits.NESTING_MAX
+"""A bracket and its partner per level: nothing up to this length is nested too deeply."""
+_CLOUD_TYPE: Final = re.compile(r"reminder\.([a-z]+)\.v([0-9]+)")
+_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 def decode(value: bytes, headers: Headers = None) -> Command:
@@ -158,6 +215,9 @@ def decode(value: bytes, headers: Headers = None) -> Command:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise refusal(error) from None
     _check(command)
+    # A short ASCII record holds nothing too large, too deep or not UTF-8, wherever it stands.
+    if len(value) > _SHORT_BYTES or not value.isascii():
+        _check_sizes(command, len(value))
     return command
 
 
@@ -171,7 +231,10 @@ def _decode_plain(value: bytes) -> Command:
         envelope = _decode_envelope(value)
         if "specversion" not in envelope or "type" not in envelope:
             raise
-    cloud_type = msgspec.json.decode(envelope["type"], type=str)
+    try:
+        cloud_type = msgspec.json.decode(envelope["type"], type=str)
+    except msgspec.ValidationError:
+        raise Refused("unknown_type", "type: must be a string", "type") from None
     name = _command_type(cloud_type, "type")
     if "data" not in envelope:
         raise Refused("missing_field", "data: a structured CloudEvent carries it", "data")
@@ -179,7 +242,7 @@ def _decode_plain(value: bytes) -> Command:
 
 
 def _command_type(cloud_type: str, field: str) -> str:
-    match = _CLOUD_TYPE.match(cloud_type)
+    match = _CLOUD_TYPE.fullmatch(cloud_type)
     if match is None or match[1] not in COMMAND_TYPES:
         known = ", ".join(f"reminder.{name}.v1" for name in COMMAND_TYPES)
         raise Refused("unknown_type", f"{field}: {cloud_type!r} is not one of {known}", field)
@@ -191,7 +254,8 @@ def _command_type(cloud_type: str, field: str) -> str:
 def _header(headers: Headers, name: str) -> str | None:
     for key, content in headers or ():
         if key == name and content is not None:
-            return content.decode()
+            # What is no UTF-8 is no known type either, and is refused under its own name.
+            return content.decode(errors="replace")
     return None
 
 
@@ -203,14 +267,17 @@ def cloud_event_id(headers: Headers) -> str | None:
     return None
 
 
+_STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(_STEP))
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _PATH: Final = re.compile(r"`\$\.?([^`]*)`$")
-_NAMED: Final = re.compile(r"(unknown|required) field `([^`]*)`")
+_NAMED: Final = re.compile(r"(unknown|required) field `(.*?)`(?: - at `\$|$)", re.DOTALL)
 
 
 def refusal(error: Exception) -> Refused:
     """The library's complaint in the contract's terms: a code, the field's name, one sentence."""
     if isinstance(error, RecursionError):
-        return Refused("malformed", "the JSON is nested too deeply")
+        return Refused("too_deep", "the JSON is nested too deeply")
     if isinstance(error, UnicodeDecodeError):
         return Refused("malformed", "the record is not valid UTF-8")
     message = str(error)
@@ -232,38 +299,30 @@ def refusal(error: Exception) -> Refused:
 
 def _check(command: Command) -> None:
     """What the types alone cannot say."""
-    if not command.id.isprintable():
-        _refuse_controls(command.id, "id")
-    if isinstance(command, Schedule):
+    # This runs for every command: one branch by type, and nothing is read twice.
+    if type(command) is Schedule:
         _check_schedule(command)
-    elif isinstance(command, Reschedule):
+    elif type(command) is Reschedule:
         _check_time(command)
-    version = getattr(command, "version", None)
-    if version is not None and version > limits.VERSION_MAX:
-        raise Refused("out_of_range", f"version: at most {limits.VERSION_MAX}", "version")
+    actor = command.actor
+    if not command.id.isprintable() or (actor is not None and not actor.isprintable()):
+        _check_names(command)
 
 
 def _check_schedule(command: Schedule) -> None:
-    _check_time(command)
-    destination = command.destination
-    if destination != "due":
-        check_destination(destination)
-    payload = memoryview(command.payload)
-    if payload:
-        if command.payload_ref is not None:
-            raise Refused("both", "payload_ref: give payload or payload_ref", "payload_ref")
-        _check_payload(payload)
-    if command.headers:
-        size = sum(len(key.encode()) + len(text.encode()) for key, text in command.headers.items())
-        if size > limits.HEADERS_BYTES_MAX:
-            raise Refused(
-                "too_large", f"headers: at most {limits.HEADERS_BYTES_MAX} bytes", "headers"
-            )
-    for field, name in (("tenant", command.tenant), ("kind", command.kind)):
-        if not name.isprintable():
-            _refuse_controls(name, field)
-    if command.group is not None and not command.group.isprintable():
-        _refuse_controls(command.group, "group")
+    if command.due_at is None or command.due_local is not None or command.time_zone is not None:
+        _check_time(command)
+    if command.destination != "due":
+        check_destination(command.destination)
+    if command.payload_ref is not None and command.payload is not ABSENT:
+        raise Refused("both", "payload_ref: give payload or payload_ref", "payload_ref")
+    group = command.group
+    if (
+        not command.tenant.isprintable()
+        or not command.kind.isprintable()
+        or (group is not None and not group.isprintable())
+    ):
+        _check_names(command)
 
 
 def _check_time(command: Schedule | Reschedule) -> None:
@@ -273,18 +332,49 @@ def _check_time(command: Schedule | Reschedule) -> None:
         raise Refused("one_of", "time_zone: due_local and time_zone go together", "time_zone")
 
 
-def _check_payload(payload: memoryview) -> None:
+def _check_names(command: Command) -> None:
+    """Refuse a control character in any name. Not printable is more: spaces, unassigned."""
+    for field in ("id", "tenant", "kind", "group", "actor"):
+        name = getattr(command, field, None)
+        if name is None or name.isprintable():
+            continue
+        if any(unicodedata.category(character) == "Cc" for character in name):
+            raise Refused("control_character", f"{field}: holds a control character", field)
+
+
+def _check_sizes(command: Command, length: int) -> None:
+    """What only a record of some `length` in bytes, or one beyond ASCII, can get wrong."""
+    if not isinstance(command, Schedule):
+        return
+    # Text takes no more bytes than the JSON it came from, so a short record has short headers.
+    if length > limits.HEADERS_BYTES_MAX and command.headers:
+        size = sum(len(key.encode()) + len(text.encode()) for key, text in command.headers.items())
+        if size > limits.HEADERS_BYTES_MAX:
+            message = f"headers: at most {limits.HEADERS_BYTES_MAX} bytes"
+            raise Refused("too_large", message, "headers")
+    if command.payload is not ABSENT:
+        _check_payload(bytes(command.payload))
+
+
+def _check_payload(payload: bytes) -> None:
     if len(payload) > limits.PAYLOAD_BYTES_MAX:
         raise Refused("too_large", f"payload: at most {limits.PAYLOAD_BYTES_MAX} bytes", "payload")
     try:
-        str(payload, "utf-8")
+        payload.decode()
     except UnicodeDecodeError:
         raise Refused("malformed", "payload: not valid UTF-8", "payload") from None
+    if len(payload) > _SHORT_BYTES and _nesting(payload) > limits.NESTING_MAX:
+        message = f"payload: nested deeper than {limits.NESTING_MAX}"
+        raise Refused("too_deep", message, "payload")
 
 
-def _refuse_controls(name: str, field: str) -> None:
-    if any(unicodedata.category(character) == "Cc" for character in name):
-        raise Refused("control_character", f"{field}: holds a control character", field)
+def _nesting(payload: bytes) -> int:
+    """How deep the brackets of a valid JSON text go."""
+    brackets = payload.translate(None, _NO_BRACKETS)
+    if len(brackets) <= 2 * limits.NESTING_MAX:
+        return 0
+    brackets = _STRING.sub(b"", payload).translate(None, _NO_BRACKETS)
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0)
 
 
 @lru_cache(maxsize=4_096)
@@ -298,10 +388,19 @@ def check_destination(destination: str) -> None:
             "destination: due, topic:<name>, http(s)://…, mailto:… or channel:<name>",
             "destination",
         )
-    if scheme == "topic" and not _TOPIC_NAME.match(rest):
+    if scheme == "topic" and not _TOPIC_NAME.fullmatch(rest):
         raise Refused("invalid", f"destination: {rest!r} is no topic name", "destination")
-    if scheme in {"http", "https"} and (not rest.startswith("//") or len(rest) < 3):
+    if scheme in {"http", "https"} and not _has_host(destination):
         raise Refused("invalid", "destination: a URL needs a host", "destination")
+
+
+def _has_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        # Reading the port checks it.
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def due_ms(command: Schedule | Reschedule) -> int | None:

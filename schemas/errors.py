@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.limits import ERROR_MESSAGE_CHARACTERS_MAX
+from schemas.limits import ERROR_FIELD_CHARACTERS_MAX, ERROR_MESSAGE_CHARACTERS_MAX
 
 
 class SchemaError(Exception):
@@ -13,10 +13,13 @@ class Refused(SchemaError):
     """The record breaks the contract. Its writer must mend the named field and send it again."""
 
     def __init__(self, code: str, message: str, field: str = "") -> None:
-        """`code` is a stable word for programs, `field` the JSON path of the culprit, or ""."""
+        """`code` is a stable word for programs, `field` the JSON path of the culprit, or "".
+
+        Field and message are cut: both may quote what came in, and both go into headers.
+        """
         super().__init__(message[:ERROR_MESSAGE_CHARACTERS_MAX])
         self.code = code
-        self.field = field
+        self.field = field[:ERROR_FIELD_CHARACTERS_MAX]
         self.message = message[:ERROR_MESSAGE_CHARACTERS_MAX]
 
 

@@ -21,7 +21,7 @@ from schemas.reminder import Reminder, State
 
 DUE_EVENT_TYPE: Final = "reminder.due.v1"
 Headers = list[tuple[str, str | bytes | None]]
-FireId = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+FireId = Annotated[str, Meta(pattern="^[0-9a-f]{32}" + commands.END)]
 
 
 class Status(StrEnum):
@@ -290,7 +290,6 @@ class ReplyStatus(StrEnum):
     DUPLICATE = "duplicate"
     REPLACED = "replaced"
     RESCHEDULED = "rescheduled"
-    TRIGGERED = "triggered"
     CANCELLED = "cancelled"
     CANCEL_REQUESTED = "cancel_requested"
     ALREADY_FINAL = "already_final"

@@ -13,6 +13,9 @@ REFERENCE_CHARACTERS_MAX: Final = 2_048
 REASON_CHARACTERS_MAX: Final = 1_024
 PAYLOAD_BYTES_MAX: Final = 65_536
 HEADERS_BYTES_MAX: Final = 8_192
+NESTING_MAX: Final = 256
+"""How deep objects and arrays may lie in one another in a payload."""
+
 RETRY_DELAYS_MAX: Final = 64
 RETRY_DELAY_S_MAX: Final = 30 * 86_400
 RETRY_ATTEMPTS_MAX: Final = 1_000
@@ -25,6 +28,7 @@ SECONDS_SUSPECTED_BELOW_MS: Final = 1_000_000_000_000
 """2001-09-09T01:46:40Z. A smaller positive integer is far likelier a count of seconds."""
 
 ERROR_MESSAGE_CHARACTERS_MAX: Final = 500
+ERROR_FIELD_CHARACTERS_MAX: Final = 256
 ATTEMPTS_KEPT_MAX: Final = 10
 """How many of the last attempts a stored reminder remembers."""
 

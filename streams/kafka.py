@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._topic import TopicDescription
 
 from streams.errors import BrokerUnreachable, PartitionsChanged, TopicsMissing
 from streams.settings import Settings
 
 REQUEST_TIMEOUT_S: Final = 10.0
+_FIRST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 Assigned = Callable[[Consumer, list[TopicPartition]], None]
 
@@ -81,24 +93,31 @@ def transactional_producer(settings: Settings, transactional_id: str, role: str)
             "batch.num.messages": 10_000,
             "queue.buffering.max.messages": 1_000_000,
             "message.max.bytes": 2_097_152,
+            # The coordinator asks for patience while it still writes the markers of the last
+            # transaction; the default of 100 ms would be most of a small turn.
+            "retry.backoff.ms": 2,
         }
     )
 
 
-def plain_producer(settings: Settings, role: str) -> Producer:
+def plain_producer(settings: Settings, role: str, compression: str = "lz4") -> Producer:
     """An idempotent producer for commands and figures, outside any transaction."""
     return Producer(
         base(settings, role)
         | {
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
-            "compression.type": "lz4",
+            "compression.type": compression,
             "linger.ms": 5,
             "queue.buffering.max.messages": 1_000_000,
             "message.max.bytes": 2_097_152,
             "delivery.timeout.ms": 30_000,
         }
     )
+
+
+class Unstable(Exception):
+    """A transaction that moves the offset is open; whether it commits is not known yet."""
 
 
 class Cluster:
@@ -155,3 +174,39 @@ class Cluster:
                 f"the topics must all have the same number of partitions; found {listed}"
             )
         return found
+
+    def stable_offset(self, group: str, place: TopicPartition) -> int | None:
+        """A group's committed offset, None where it has none. Raises `Unstable`.
+
+        Not by `Consumer.committed`: calls of a consumer wait for one another, and one that another
+        thread polls without a pause never lets it in.
+        """
+        answer = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, [place])],
+            require_stable=True,
+            request_timeout=REQUEST_TIMEOUT_S,
+        )
+        found = answer[group].result().topic_partitions[0]
+        if found.error is not None:
+            if found.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
+                raise Unstable(f"an open transaction moves the offset of {place.topic}")
+            raise KafkaException(found.error)
+        return int(found.offset) if found.offset >= 0 else None
+
+    def first_offset(self, place: TopicPartition) -> int:
+        """The first offset a partition still holds."""
+        return self._offset(place, _FIRST)
+
+    def end_offset(self, place: TopicPartition) -> int:
+        """The end of everything written, not of what is committed: a committed transaction
+        becomes visible in one topic sooner than in another, and has to be waited for.
+        """
+        return self._offset(place, _END)
+
+    def _offset(self, place: TopicPartition, which: OffsetSpec) -> int:
+        futures = self._admin.list_offsets(
+            {place: which},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=REQUEST_TIMEOUT_S,
+        )
+        return int(futures[place].result().offset)

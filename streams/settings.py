@@ -52,10 +52,16 @@ class Settings:
     retry_delays_s: tuple[int, ...] = (30, 300, 1_800)
     retry_attempts_max: int = 4
 
+    deliver_http: str = ""
+    """Where a delivery worker serves its metrics and health, HOST:PORT; nowhere if empty."""
+
     deliver_concurrency: int = 64
     deliver_timeout_s: float = 30.0
     deliver_commit_ms: int = 20
     """How long finished deliveries may wait for others to share their transaction."""
+
+    deliver_grace_s: float = 20.0
+    """How long a worker that was told to stop waits for the calls under way."""
 
     webhook_secret: str = field(default="", repr=False)
     egress_allow: tuple[str, ...] = ()

@@ -37,7 +37,6 @@ from streams.settings import Settings
 
 RESTORE_RECORDS_MAX: Final = 5_000
 LOCK_WAIT_S: Final = 60.0
-BOUNDS_TIMEOUT_S: Final = 30.0
 
 
 class TopicIds:
@@ -61,6 +60,7 @@ class Ownership:
         settings: Settings,
         clock: Clock,
         stores: Stores,
+        cluster: kafka.Cluster,
         topic_ids: TopicIds,
         commands: Consumer,
         log: Log,
@@ -68,6 +68,7 @@ class Ownership:
         self._settings = settings
         self._clock = clock
         self._stores = stores
+        self._cluster = cluster
         self._ids = topic_ids
         self._commands = commands
         self._log = log
@@ -184,9 +185,11 @@ class Ownership:
             return
         try:
             bounds = owned.bounds_asked.result()
+        except kafka.Unstable:
+            owned.bounds_asked = None
+            return
         except KafkaException as error:
-            # Most often a previous owner's transaction that is still open: ask again.
-            self._log.info("waiting", partition=owned.number, why=error.args[0].str())
+            self._log.warning("waiting", partition=owned.number, why=error.args[0].str())
             owned.bounds_asked = None
             return
         stored = owned.partition.changelog
@@ -207,28 +210,21 @@ class Ownership:
         owned.phase = Phase.LOCATING
 
     def _bounds(self, number: int) -> Bounds:
-        """Ask the broker. Runs beside the loop; both clients may be used from any thread."""
-        topics = self._settings.topics
-        place = TopicPartition(topics.commands, number)
-        committed = self._commands.committed([place], timeout=BOUNDS_TIMEOUT_S)[0]
-        if committed.error is not None:
-            raise KafkaException(committed.error)
+        """Ask the broker, in a thread beside the loop. Raises `Unstable`, `KafkaException`.
 
-        def ends(topic: str) -> tuple[int, int]:
-            found = self._changelog.get_watermark_offsets(
-                TopicPartition(topic, number), timeout=BOUNDS_TIMEOUT_S
-            )
-            if found is None:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            return found
-
-        state_low, state_high = ends(topics.state)
+        The ends come after the group's offset: the transaction in which a previous owner moved
+        it has then ended.
+        """
+        topics, cluster = self._settings.topics, self._cluster
+        commands = TopicPartition(topics.commands, number)
+        state = TopicPartition(topics.state, number)
+        outcomes = TopicPartition(topics.outcomes, number)
         return Bounds(
-            committed.offset if committed.offset >= 0 else None,
-            ends(topics.commands)[0],
-            ends(topics.outcomes)[0],
-            state_low,
-            state_high,
+            cluster.stable_offset(self._settings.processor_group, commands),
+            cluster.first_offset(commands),
+            cluster.first_offset(outcomes),
+            cluster.first_offset(state),
+            cluster.end_offset(state),
         )
 
     def _begin_restore(self, owned: Owned, bounds: Bounds) -> None:

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from buckets.partition import Partition
 from buckets.rocks_store import RocksMemory
 from buckets.rules import Rules
+from schemas.instants import HOUR_MS
 from streams import kafka, logs, metrics
 from streams.clock import Clock
 from streams.errors import EngineFailed, Fenced
@@ -31,6 +32,8 @@ from streams.settings import Settings
 
 CLOCK_STEP_REPORTED_MS: Final = 1_000
 PRODUCER_TIMEOUT_S: Final = 5.0
+GAUGES_INTERVAL_S: Final = 1.0
+HORIZONS: Final = {"hour": 1, "day": 24, "week": 7 * 24}
 MANY_RECORDS: Final = 2_500
 """A turn with so many inputs is followed by the next without waiting."""
 
@@ -52,15 +55,19 @@ class Processor:
         self._commands = kafka.group_consumer(settings, settings.processor_group, "commands")
         memory = RocksMemory(settings.store_cache_mib << 20)
         stores = Stores(settings.data_dir / "processor", memory, self._log)
-        self._ownership = Ownership(settings, clock, stores, self._ids, self._commands, self._log)
+        self._ownership = Ownership(
+            settings, clock, stores, cluster, self._ids, self._commands, self._log
+        )
         self._producer: Producer | None = None
-        self._figures = kafka.plain_producer(settings, "pressure")
+        # Faust reads these, and of the codecs it has only gzip where nothing more is installed.
+        self._figures = kafka.plain_producer(settings, "pressure", compression="gzip")
         self._publisher = Publisher(settings, self._figures)
         self._refusals: Refusals = {}
         self._questions: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._stopping = Event()
         self._more = False
         self._flush_at_s = clock.monotonic_s() + settings.store_flush_s
+        self._gauges_at_s = clock.monotonic_s()
         self._wall_minus_monotonic_ms = self._clock_difference_ms()
 
     # ---- from other threads ----
@@ -78,6 +85,11 @@ class Processor:
     def partitions(self) -> int:
         """How many partitions the topics have."""
         return self._ids.partitions
+
+    @property
+    def active(self) -> list[Owned]:
+        """The partitions turns are working on. Only for the thread that turns."""
+        return self._ownership.active
 
     def phases(self) -> dict[int, str]:
         """The owned partitions and how far each has come."""
@@ -103,19 +115,29 @@ class Processor:
 
     def run(self) -> None:
         """Turn until `stop`. Raises `Fenced`, `EngineFailed` and their kin when it cannot go on."""
+        self.join()
+        try:
+            while not self._stopping.is_set():
+                self.turn()
+        finally:
+            self.close()
+
+    def join(self) -> None:
+        """Join the group; the first partitions come with one of the next turns.
+
+        The producer comes first: it ends the transaction that a killed process of this name may
+        have left open, which would hold up its partitions until it times out.
+        """
+        self._producer = self._new_producer()
         self._commands.subscribe(
             [self._settings.topics.commands],
             on_assign=self._ownership.assigned,
             on_revoke=self._ownership.revoked,
             on_lost=self._ownership.lost,
         )
-        try:
-            while not self._stopping.is_set():
-                self.turn()
-        finally:
-            self._close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Leave the group, hand everything over and let go of all files."""
         self._answer_questions()
         # Leaving the group first lets another process begin with our partitions at once.
         self._commands.close()
@@ -247,20 +269,34 @@ class Processor:
     # ---- now and then ----
 
     def _housekeeping(self, started_s: float) -> None:
-        now_ms = self._clock.now_ms()
+        self._watch_clock()
+        if started_s >= self._flush_at_s:
+            self._flush_at_s = started_s + self._settings.store_flush_s
+            self._ownership.flush_stores()
+        if started_s >= self._gauges_at_s:
+            self._gauges_at_s = started_s + GAUGES_INTERVAL_S
+            self._set_gauges(self._clock.now_ms())
+
+    def _watch_clock(self) -> None:
         difference_ms = self._clock_difference_ms()
         step_ms = difference_ms - self._wall_minus_monotonic_ms
         self._wall_minus_monotonic_ms = difference_ms
         if abs(step_ms) >= CLOCK_STEP_REPORTED_MS:
             metrics.CLOCK_STEP.set(step_ms / 1_000)
             self._log.error("the wall clock was set", step_s=step_ms / 1_000)
-        if started_s >= self._flush_at_s:
-            self._flush_at_s = started_s + self._settings.store_flush_s
-            self._ownership.flush_stores()
-            self._report(now_ms)
 
-    def _report(self, now_ms: int) -> None:
+    def _set_gauges(self, now_ms: int) -> None:
+        partitions = [owned.partition for owned in self._ownership.active]
         metrics.HEARTBEAT.set(now_ms / 1_000)
+        metrics.PENDING.set(sum(partition.counts.pending for partition in partitions))
+        metrics.CLAIMS.set(sum(partition.counts.claims for partition in partitions))
+        metrics.STORE_BYTES.set(sum(partition.store.size_bytes() for partition in partitions))
+        oldest = [at for partition in partitions if (at := partition.next_ms()) is not None]
+        metrics.OLDEST_DUE.set(min(oldest, default=0) / 1_000)
+        hour = now_ms // HOUR_MS
+        for name, hours in HORIZONS.items():
+            due = sum(partition.counts.before_hour(hour + hours) for partition in partitions)
+            metrics.DUE.labels(name).set(due)
 
     def _clock_difference_ms(self) -> int:
         return self._clock.now_ms() - int(self._clock.monotonic_s() * 1_000)

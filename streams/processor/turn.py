@@ -62,7 +62,8 @@ class Turn:
         self._own_destinations = frozenset(f"topic:{name}" for name in settings.topics.all())
         self._touched: dict[Owned, tuple[int, int]] = {}
         self.tally: Counter[tuple[Callable[..., Any], tuple[str, ...]]] = Counter()
-        self.fire_lags_ms: list[int] = []
+        self.fire_lags_s: list[float] = []
+        self.delivery_lags_s: list[float] = []
         self.inputs = 0
 
     # ---- inputs ----
@@ -142,9 +143,11 @@ class Turn:
         self, owned: Owned, message: Message, offset: int, command: Command, decision: Decision
     ) -> None:
         reminder = decision.reminder or owned.partition.get(command.id.encode())
+        if reminder is not None and reminder.asked.version == decisions.NEVER_SEEN:
+            reminder = None
         value = events.reply(
             command.id,
-            None if reminder is None else max(reminder.asked.version, 0),
+            None if reminder is None else reminder.asked.version,
             decision.status,
             Source(
                 self._topics.commands,
@@ -226,6 +229,8 @@ class Turn:
             self._count(metrics.DUPLICATES, "outcome")
         elif reminder.entry is Entry.RETRY:
             self._count(metrics.RETRIES)
+        else:
+            self.delivery_lags_s.append((self._now_ms - reminder.asked.due_at_ms) / 1_000)
 
     # ---- time ----
 
@@ -237,7 +242,7 @@ class Turn:
             decision = self._decide_due(standing, refusal)
             fired = decision.reminder
             if fired is not None and fired.attempt == 1 and decision.emissions:
-                self.fire_lags_ms.append(self._now_ms - fired.asked.due_at_ms)
+                self.fire_lags_s.append((self._now_ms - fired.asked.due_at_ms) / 1_000)
             self._carry_out(owned, identifier, decision)
         if due:
             self.inputs += len(due)
@@ -368,8 +373,8 @@ class Turn:
         for (metric, labels), count in self.tally.items():
             child: Any = metric.labels(*labels) if labels else metric  # type: ignore[attr-defined]
             child.inc(count)
-        for lag_ms in self.fire_lags_ms:
-            metrics.FIRE_LAG.observe(max(lag_ms, 0) / 1_000)
+        metrics.FIRE_LAG.observe_all(self.fire_lags_s)
+        metrics.DELIVERY_LAG.observe_all(self.delivery_lags_s)
 
 
 def _trace_parent(headers: Any) -> str | None:

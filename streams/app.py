@@ -1,0 +1,216 @@
+"""The Faust app: a worker around the engine, never the road of the reminders.
+
+It starts and stops the processor as a service, serves HTTP and the metrics, and holds the one
+replicated view: what each partition owes, and who owns it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from typing import Any, Final
+
+import faust
+import orjson
+from aiohttp import web
+from faust.web.base import BlueprintManager
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from streams import logs
+from streams.clock import SystemClock
+from streams.console.http import HOP_HEADER, RETRY_AFTER_S, Answer, Node
+from streams.errors import BadSetting, StreamsError
+from streams.kafka import Cluster
+from streams.processor.processor import Processor
+from streams.settings import Settings
+
+STOP_TIMEOUT_S: Final = 30.0
+FAUST_STOP_TIMEOUT_S: Final = 5.0
+
+
+def exit_code(failure: BaseException | None) -> int:
+    """The exit code of a worker whose engine ended with this failure, or with none."""
+    if failure is None:
+        return 0
+    return failure.exit_code if isinstance(failure, StreamsError) else 1
+
+
+class Engine(faust.Service):  # type: ignore[misc]
+    """The processor in a thread of its own; its death ends the worker."""
+
+    def __init__(self, settings: Settings, **more: Any) -> None:
+        self._settings = settings
+        self._thread: threading.Thread | None = None
+        self.processor: Processor | None = None
+        self.failure: BaseException | None = None
+        super().__init__(**more)
+
+    async def on_start(self) -> None:
+        """Start the thread; connecting happens there, so that the pages answer meanwhile."""
+        loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, args=(loop,), name="processor")
+        self._thread.start()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            self.processor = Processor(self._settings, SystemClock())
+            if not self.should_stop:
+                self.processor.run()
+        except BaseException as error:
+            self.failure = error
+            expected = isinstance(error, StreamsError)
+            logs.get("worker").error("engine failed", error=str(error), exc_info=not expected)
+            loop.call_soon_threadsafe(self._end_worker, error)
+
+    def _end_worker(self, error: BaseException) -> None:
+        self.add_future(self.crash(error))
+
+    async def on_stop(self) -> None:
+        """Let the turn finish and the partitions be handed over."""
+        if self.processor is not None:
+            self.processor.stop()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, STOP_TIMEOUT_S)
+        self._bound_the_end()
+
+    def _bound_the_end(self) -> None:
+        """Everything that matters is committed and closed; Faust's own end is given no longer.
+
+        It can wait for a minute on a group that is rebalancing.
+        """
+        code = exit_code(self.failure)
+        timer = threading.Timer(FAUST_STOP_TIMEOUT_S, os._exit, [code])
+        timer.daemon = True
+        timer.start()
+
+
+class WorkerApp(faust.App):  # type: ignore[misc]
+    """A Faust app that starts its engine at once, not after Faust's own recovery."""
+
+    engine: Engine
+
+    async def on_first_start(self) -> None:
+        """Called before Faust connects to anything."""
+        await super().on_first_start()
+        await self.add_runtime_dependency(self.engine)
+
+
+def build(settings: Settings) -> WorkerApp:
+    """The app of one worker."""
+    host, _, port = settings.http.rpartition(":")
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    app = WorkerApp(
+        f"{settings.prefix}worker",
+        broker="kafka://" + settings.bootstrap.replace(",", ";kafka://"),
+        store="memory://",
+        datadir=str(settings.data_dir / "faust"),
+        topic_replication_factor=settings.replication,
+        topic_partitions=settings.partitions,
+        web_host=host,
+        web_bind=host,
+        web_port=int(port),
+        broker_commit_interval=1.0,
+        consumer_auto_offset_reset="earliest",
+        # A worker that was killed and comes back is the same member, and is not waited for.
+        consumer_group_instance_id=settings.name,
+        broker_session_timeout=settings.session_timeout_ms / 1_000,
+        broker_heartbeat_interval=settings.session_timeout_ms / 5_000,
+        broker_rebalance_timeout=settings.session_timeout_ms / 1_000,
+        # Figures are absolute: one that was not acknowledged is no reason to delay the end.
+        stream_wait_empty=False,
+    )
+    # Faust's own pages would show table data to anyone who asks.
+    app.web.blueprints = BlueprintManager([])
+    app.engine = Engine(settings, loop=app.loop, beacon=app.beacon)
+    figures = _pressure_view(app, settings)
+    _serve(app, Node(lambda: app.engine.processor, lambda: dict(figures.items())))
+    return app
+
+
+def _pressure_view(app: faust.App, settings: Settings) -> Any:
+    """The GlobalTable of `pressure`: partition number → its latest figures."""
+    topic = app.topic(
+        settings.topics.pressure,
+        key_type=str,
+        value_serializer="json",
+        partitions=settings.partitions,
+    )
+    # No recovery buffer: with one, Faust may recover for ever on several workers (its own warning).
+    view = app.GlobalTable("pressure-view", partitions=settings.partitions, recovery_buffer_size=1)
+
+    @app.agent(topic, name="pressure")  # type: ignore[untyped-decorator]
+    async def follow(stream: Any) -> None:
+        """Absolute figures: the latest of a partition replaces what was known of it."""
+        async for number, figures in stream.items():
+            if figures is not None:
+                view[number] = figures
+
+    return view
+
+
+def _serve(app: faust.App, node: Node) -> None:
+    @app.page("/v1/reminders/{id:.+}")  # type: ignore[untyped-decorator]
+    async def reminder(_web: Any, request: web.Request, id: str) -> web.Response:  # noqa: A002
+        return _json(await node.reminder(id, hopped=HOP_HEADER in request.headers))
+
+    @app.page("/v1/due")  # type: ignore[untyped-decorator]
+    async def due(_web: Any, request: web.Request) -> web.Response:
+        return _json(node.due(request.query))
+
+    @app.page("/health/live")  # type: ignore[untyped-decorator]
+    async def live(_web: Any, _request: web.Request) -> web.Response:
+        return _json((200, {"live": True}))
+
+    @app.page("/health/ready")  # type: ignore[untyped-decorator]
+    async def ready(_web: Any, _request: web.Request) -> web.Response:
+        return _json(node.ready())
+
+    @app.page("/metrics")  # type: ignore[untyped-decorator]
+    async def metrics(_web: Any, _request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _json(answer: Answer) -> web.Response:
+    status, body = answer
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status == 503 else {}
+    return web.Response(
+        body=orjson.dumps(body) + b"\n",
+        status=status,
+        content_type="application/json",
+        headers=headers,
+    )
+
+
+def _check_free(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_server((host, int(port))):
+            pass
+    except OSError as error:
+        raise BadSetting(f"--http {address}: {error.strerror}; choose another port") from None
+
+
+def run_worker(settings: Settings) -> int:
+    """Run one processor until SIGTERM or SIGINT; returns the process's exit code.
+
+    Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged` before anything is started.
+    """
+    cluster = Cluster(settings)
+    cluster.cluster_id()
+    # Faust does not see for minutes a topic that appears after it: so all must be there now.
+    cluster.our_topics()
+    _check_free(settings.http)
+    app = build(settings)
+    engine = app.engine
+    worker = faust.Worker(
+        app, loglevel="WARNING", quiet=True, redirect_stdouts=False, loop=app.loop
+    )
+    worker.spinner = None
+    try:
+        worker.execute_from_commandline()
+    except SystemExit as ended:
+        if engine.failure is None and ended.code:
+            return int(ended.code) if isinstance(ended.code, int) else 1
+    return exit_code(engine.failure)

@@ -1,0 +1,105 @@
+"""The HTTP interface of a node. Any node answers for any id: it asks the owner.
+
+Handlers return (status, body, headers); the web server around them is Faust's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+
+from buckets.partition import Partition
+from schemas import events
+from schemas.errors import Refused
+from schemas.reminder import Reminder
+from schemas.routing import partition_of
+from streams.console import pressure_view
+from streams.processor.processor import Processor
+
+ANSWER_TIMEOUT_S: Final = 5.0
+RETRY_AFTER_S: Final = 1
+HOP_HEADER: Final = "minutewheel-hop"
+
+Answer = tuple[int, dict[str, Any]]
+Figures = Callable[[], Mapping[str, Mapping[str, Any]]]
+
+
+class Node:
+    """What one node can be asked."""
+
+    def __init__(self, processor: Callable[[], Processor | None], figures: Figures) -> None:
+        """`figures`: the replicated view, partition number (as text) → its latest figures."""
+        self._processor = processor
+        self._figures = figures
+
+    async def reminder(self, reminder_id: str, *, hopped: bool) -> Answer:
+        """GET /v1/reminders/{id}: from this node if it owns the id, else from the one that does."""
+        processor = self._processor()
+        if processor is None:
+            return _unavailable("this node is starting")
+        number = partition_of(reminder_id, processor.partitions)
+        question = _look_up(reminder_id)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                found = await asyncio.wrap_future(processor.ask(number, question))
+        except TimeoutError:
+            return _unavailable(f"partition {number} is busy")
+        if found is not None:
+            reminder = found[0]
+            if reminder is None:
+                return 404, _problem("not_found", f"there is no reminder {reminder_id!r}", "id")
+            return 200, events.description(reminder)
+        owner = self._figures().get(str(number), {}).get("owner")
+        if owner is None or hopped:
+            return _unavailable(f"partition {number} has no owner that is ready")
+        return await _ask_owner(owner, reminder_id)
+
+    def due(self, query: Mapping[str, str]) -> Answer:
+        """GET /v1/due?by&from&to."""
+        try:
+            from_ms = pressure_view.instant(query.get("from"), "from")
+            to_ms = pressure_view.instant(query.get("to"), "to")
+            by = query.get("by", "minute")
+            return 200, pressure_view.owed(self._figures().values(), by, from_ms, to_ms)
+        except Refused as refused:
+            return 422, _problem(refused.code, refused.message, refused.field)
+
+    def ready(self) -> Answer:
+        """GET /health/ready: not while anything assigned to this node is being restored."""
+        processor = self._processor()
+        if processor is None:
+            return 503, {"ready": False, "partitions": {}}
+        ready = processor.ready
+        phases = {str(number): phase for number, phase in sorted(processor.phases().items())}
+        return (200 if ready else 503), {"ready": ready, "partitions": phases}
+
+
+def _look_up(reminder_id: str) -> Callable[[Partition], tuple[Reminder | None]]:
+    # A tuple, so that "not here" (None) and "there is none" ((None,)) stay apart.
+    return lambda partition: (partition.look_up(reminder_id.encode()),)
+
+
+async def _ask_owner(owner: str, reminder_id: str) -> Answer:
+    address = f"http://{owner}/v1/reminders/{quote(reminder_id, safe='')}"
+    timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(address, headers={HOP_HEADER: "1"}) as response,
+        ):
+            return response.status, orjson.loads(await response.read())
+    except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError):
+        return _unavailable(f"{owner} owns it and does not answer")
+
+
+def _unavailable(why: str) -> Answer:
+    return 503, _problem("unavailable", why, "") | {"retry_after_s": RETRY_AFTER_S}
+
+
+def _problem(code: str, message: str, field: str) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "field": field}}

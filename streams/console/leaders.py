@@ -1,0 +1,61 @@
+"""Topics that were made, or moved, a moment ago: asked about until their leaders answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from streams.clock import Clock
+from streams.errors import TopicsMissing
+from streams.kafka import REQUEST_TIMEOUT_S, Cluster
+
+RETRY_INTERVAL_S: Final = 0.1
+
+_TRANSIENT: Final = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,
+}
+
+_never: Final = threading.Event()
+
+Answer = TypeVar("Answer")
+
+
+def bounds(cluster: Cluster, place: TopicPartition, clock: Clock) -> tuple[int, int]:
+    """The first offset a partition holds and the next one it will have. Raises KafkaException."""
+    return answered(lambda: (cluster.first_offset(place), cluster.end_offset(place)), clock)
+
+
+def wait_visible(cluster: Cluster, clock: Clock) -> None:
+    """Return once all topics of the contract can be read and written.
+
+    A broker creates topics before it shows them. Raises `TopicsMissing`, `PartitionsChanged`,
+    KafkaException where that does not end.
+    """
+    found = answered(cluster.our_topics, clock)
+    for name, topic in found.items():
+        for number in range(len(topic.partitions)):
+            answered(partial(cluster.end_offset, TopicPartition(name, number)), clock)
+
+
+def answered(ask: Callable[[], Answer], clock: Clock) -> Answer:
+    """What `ask` returns, asked again for a while where that will soon be another answer."""
+    deadline_s = clock.monotonic_s() + REQUEST_TIMEOUT_S
+    while True:
+        try:
+            return ask()
+        except (TopicsMissing, KafkaException) as error:
+            over = clock.monotonic_s() >= deadline_s
+            if over or not (isinstance(error, TopicsMissing) or _is_transient(error)):
+                raise
+        _never.wait(RETRY_INTERVAL_S)
+
+
+def _is_transient(error: KafkaException) -> bool:
+    return error.args[0].code() in _TRANSIENT

@@ -1,0 +1,78 @@
+"""Hostile records between good ones, and a system with next to nothing to do."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from tests import zeros
+from tests.acceptance import upstream
+from tests.deployment import Deployment
+from tests.receiver import Receiver
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+
+def test_bad_records_are_refused_and_good_ones_unharmed(
+    deployment: Deployment, receiver: Receiver
+) -> None:
+    worker, delivery = deployment.worker(), deployment.delivery()
+    worker.start()
+    delivery.start()
+    worker.wait_ready()
+    due_ms = upstream.now_ms() + 4_000
+
+    def good(number: int) -> dict[str, object]:
+        return upstream.schedule(f"good-{number}", due_ms, receiver.url, tenant="acme")
+
+    huge = orjson.dumps(upstream.schedule("huge", due_ms, receiver.url, payload="x" * 900_000))
+    unknown = orjson.dumps(upstream.schedule("typo", due_ms, receiver.url, not_aftr=due_ms))
+    misplaced = orjson.dumps(upstream.schedule("misplaced", due_ms, receiver.url))
+    upstream.send(
+        deployment,
+        good(0),
+        (b"good-0", b"\xff\xfe{garbage"),
+        good(1),
+        (b"good-1", huge),
+        good(2),
+        # Under every other id's key: at least one of them hashes to another partition.
+        *((f"wrong-{n}".encode(), misplaced) for n in range(8)),
+        good(3),
+        (b"good-3", unknown),
+        good(4),
+    )
+    wanted = {f"good-{n}" for n in range(5)} | {"misplaced"}
+    wait_until(lambda: receiver.ids().keys() == wanted, 60, "the good ones called")
+    assert upstream.metric(worker, "minutewheel_forwarded_total") >= 1
+    wait_until(lambda: upstream.metric(worker, "minutewheel_claims") == 0, 20, "answers taken in")
+    assert delivery.stop() == 0
+    assert worker.stop() == 0
+    assert max(receiver.ids().values()) == 1
+
+    refused = {
+        record.headers["error.field"].decode(): record
+        for record in zeros.read_topic(deployment.settings, deployment.settings.topics.rejected)
+    }
+    assert refused.keys() == {"", "payload", "not_aftr"}
+    assert refused[""].value == b"\xff\xfe{garbage"
+    assert refused[""].key == b"good-0"
+    assert refused["payload"].value == huge
+    assert refused["not_aftr"].headers["error.code"] == b"unknown_field"
+    history = zeros.read(deployment.settings)
+    history.commands = [r for r in history.commands if r.value not in {huge, unknown}]
+    zeros.assert_all_zero(zeros.verdict(history, upstream.now_ms()))
+
+
+def test_a_quiet_system_fires_its_only_reminder_on_time(
+    deployment: Deployment, receiver: Receiver
+) -> None:
+    worker, delivery = deployment.worker(), deployment.delivery()
+    worker.start()
+    delivery.start()
+    worker.wait_ready()
+    due_ms = upstream.now_ms() + 10_000
+    upstream.send(deployment, upstream.schedule("only", due_ms, receiver.url))
+    wait_until(lambda: len(receiver.calls) > 0, 30, "the only reminder")
+    late_ms = receiver.calls[0].at_ms - due_ms
+    assert 0 <= late_ms < 1_000, f"{late_ms} ms after it was due"

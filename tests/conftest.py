@@ -1,0 +1,5 @@
+"""What every test can ask for."""
+
+from tests.kafka import kafka
+
+__all__ = ["kafka"]

@@ -1,0 +1,91 @@
+"""A deployment of its own for one test: topics under a fresh prefix, processors, workers."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streams import kafka, topics
+from streams.settings import Settings
+from tests.processes import Program
+
+
+def free_http() -> str:
+    """A loopback address whose port is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@dataclass
+class Deployment:
+    """Where everything of one deployment is, and its processes."""
+
+    settings: Settings
+    directory: Path
+    extra: dict[str, str] = field(default_factory=dict)
+    programs: list[Program] = field(default_factory=list)
+
+    def worker(self, name: str = "a", **extra: str) -> Program:
+        """A processor, not yet started; the same name is the same process started again."""
+        http = free_http()
+        program = Program(
+            ["worker"],
+            self.directory / f"worker-{name}.log",
+            http,
+            self._environment(f"worker-{name}", http, extra),
+        )
+        self.programs.append(program)
+        return program
+
+    def delivery(self, name: str = "a", **extra: str) -> Program:
+        """A delivery worker, not yet started."""
+        http = free_http()
+        program = Program(
+            ["deliver"],
+            self.directory / f"delivery-{name}.log",
+            http,
+            self._environment(f"delivery-{name}", http, {"deliver_http": http, **extra}),
+        )
+        self.programs.append(program)
+        return program
+
+    def data_dir(self, name: str) -> Path:
+        """Where a process keeps its store: `worker-a`, `delivery-a`."""
+        return self.directory / name
+
+    def _environment(self, name: str, http: str, extra: dict[str, str]) -> dict[str, str]:
+        wanted = {
+            "bootstrap": self.settings.bootstrap,
+            "prefix": self.settings.prefix,
+            "data_dir": str(self.data_dir(name)),
+            "name": name,
+            "http": http,
+            "egress_allow": "127.0.0.0/8",
+            "static_membership": "true",
+            **self.extra,
+            **extra,
+        }
+        return {f"MINUTEWHEEL_{key.upper()}": value for key, value in wanted.items()}
+
+    def stop_all(self) -> None:
+        """End whatever still runs."""
+        for program in self.programs:
+            if program.process is not None and program.process.poll() is None:
+                program.kill()
+
+
+@contextmanager
+def deployed(bootstrap: str, directory: Path, **extra: str) -> Iterator[Deployment]:
+    """A deployment under a prefix of its own; its processes end with the block."""
+    settings = Settings(bootstrap=bootstrap, prefix=f"test-{uuid.uuid4().hex[:8]}.")
+    topics.create(kafka.Cluster(settings), settings)
+    deployment = Deployment(settings, directory, extra)
+    try:
+        yield deployment
+    finally:
+        deployment.stop_all()
