@@ -154,17 +154,19 @@ class RocksStore:
 
     def counts(self) -> Iterator[Pair]:
         """See `Store`."""
-        items: Any = self._counts.items()
-        last = b""
-        for key, value in items:
-            last = key + b"\0"
-            yield key, value
-        self._check_end(self._counts, ReadOptions(), last)
+        return self._every(self._counts)
 
     def index(self) -> Iterator[Pair]:
         """The whole index, for audits."""
-        found: Any = self._index.items()
-        yield from found
+        return self._every(self._index)
+
+    def _every(self, family: Rdict) -> Iterator[Pair]:
+        items: Any = family.items()
+        after = b""
+        for key, value in items:
+            after = key + b"\0"
+            yield key, value
+        self._check_end(family, ReadOptions(), after)
 
     def position(self) -> bytes | None:
         """See `Store`."""
