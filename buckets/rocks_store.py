@@ -17,6 +17,7 @@ from typing import Any, Final
 from rocksdict import (
     BlockBasedOptions,
     Cache,
+    CompactOptions,
     DBCompressionType,
     Options,
     Rdict,
@@ -31,6 +32,9 @@ from buckets.store import Batch, Pair
 
 WRITE_BUFFER_BYTES: Final = 32 << 20
 FILES_OPEN_MAX: Final = 512
+BACKGROUND_JOBS_MAX: Final = 4
+"""One flush, and enough compactions that the small one of `flush` finds room beside a long one."""
+
 _POSITION: Final = b"position"
 _IDENTITY: Final = b"identity"
 _DAMAGED_MARK: Final = "DAMAGED"
@@ -94,6 +98,8 @@ class RocksStore:
         self._index_handle = self._database.get_column_family_handle("index")
         self._rows_handle = self._database.get_column_family_handle("rows")
         self._counts_handle = self._database.get_column_family_handle("counts")
+        self._beside_others = CompactOptions()
+        self._beside_others.set_exclusive_manual_compaction(False)
         self._no_log = WriteOptions()
         self._no_log.disable_wal = True  # type: ignore[method-assign, assignment]
 
@@ -154,17 +160,19 @@ class RocksStore:
 
     def counts(self) -> Iterator[Pair]:
         """See `Store`."""
-        items: Any = self._counts.items()
-        last = b""
-        for key, value in items:
-            last = key + b"\0"
-            yield key, value
-        self._check_end(self._counts, ReadOptions(), last)
+        return self._every(self._counts)
 
     def index(self) -> Iterator[Pair]:
         """The whole index, for audits."""
-        found: Any = self._index.items()
-        yield from found
+        return self._every(self._index)
+
+    def _every(self, family: Rdict) -> Iterator[Pair]:
+        items: Any = family.items()
+        after = b""
+        for key, value in items:
+            after = key + b"\0"
+            yield key, value
+        self._check_end(family, ReadOptions(), after)
 
     def position(self) -> bytes | None:
         """See `Store`."""
@@ -215,10 +223,11 @@ class RocksStore:
         The binding's own flush writes one family and leaves the others in memory: after a crash
         the position would speak of rows that are not there. A compaction of the default family,
         which holds two small values, first flushes all families as one, because of
-        `atomic_flush`; where nothing was written since the last time it does nothing.
+        `atomic_flush`; where nothing was written since the last time it does nothing. It shares
+        the background with other compactions, so as not to wait for the long ones.
         """
         try:
-            self._database.compact_range(None, None)
+            self._database.compact_range(None, None, self._beside_others)
         except Exception as error:
             raise self._failure(error) from None
 
@@ -272,7 +281,7 @@ def _options(memory: RocksMemory, *, looked_up: bool = False) -> Options:
     options.set_level_compaction_dynamic_level_bytes(True)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_max_open_files(FILES_OPEN_MAX)
-    options.set_max_background_jobs(2)
+    options.set_max_background_jobs(BACKGROUND_JOBS_MAX)
     if looked_up:
         table.set_bloom_filter(10, False)
         options.set_memtable_prefix_bloom_ratio(0.1)

@@ -228,7 +228,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory, memory: RocksMemory) -> Pat
     return path
 
 
-def read_everything(store: Store) -> None:
+def read_everything(store: RocksStore) -> None:
     """Whatever the store still answers, it answers rightly: all of its batch, or nothing of it."""
     if store.position() is None:
         assert rows_of(store) == []
@@ -242,6 +242,7 @@ def read_everything(store: Store) -> None:
         b"%06d" % n for n in range(1_000, 2_500)
     ]
     assert len(list(store.counts())) == 500
+    assert len(list(store.index())) == ROWS
     headers = store.headers([b"%06d" % n for n in range(ROWS)])
     assert all(header is not None for header in headers)
 

@@ -211,8 +211,13 @@ class Checker:
         world = self.world
         world.target_refuses = False
         answered = 0
+        while world.turn():
+            self.check()
+        # A history may have set the clock far back: time passes from the latest instant it knows.
+        waiting = [event.decision.reminder for event in world.history if event.decision.reminder]
+        world.now_ms = max([world.now_ms, *(reminder.changed_at_ms for reminder in waiting)])
+        world.now_ms = max([world.now_ms, *(owed.due_ms for owed in self.owed.values())])
         for _ in range(MINUTES_AFTER):
-            # Some histories have set the clock back; everything due lies within these minutes.
             world.now_ms += MINUTE_MS
             for _ in range(200):
                 fired = world.fired

@@ -157,7 +157,8 @@ _BAD_DESTINATIONS = [
     "DUE", "due:", "nothing", "ftp://example.com", "javascript:alert(1)", "topic:", "topic:.",
     "topic:..", "topic:a b", "topic:a/b", "topic:é", "topic:" + "a" * 250, "http:", "http://",
     "http:/x", "http:///path", "https://?x", "https://#x", "http://a b", "https://a\nb", "mailto:",
-    "mailto: a@b.c", "channel:", "channel:a b", "HTTP://example.com", "topic:a\n", "https://a\u0000",
+    "mailto: a@b.c", "channel:", "channel:a b", "HTTP://example.com", "topic:a\n",
+    "https://a\u0000",
 ]  # fmt: skip
 
 DESTINATIONS = [
