@@ -10,7 +10,6 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import orjson
 
@@ -28,20 +27,21 @@ class Program:
     log: Path
     http: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
-    module: list[str] = field(default_factory=lambda: ["streams.console.cli"])
+    command: list[str] = field(
+        default_factory=lambda: [sys.executable, "-m", "streams.console.cli"]
+    )
     process: subprocess.Popen[bytes] | None = None
-    _output: IO[bytes] | None = None
 
     def start(self) -> None:
         """Start it; `wait_ready` waits for it."""
-        self._output = self.log.open("ab")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", *self.module, *self.arguments],
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            env=os.environ | self.environment,
-            start_new_session=True,
-        )
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*self.command, *self.arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | self.environment,
+                start_new_session=True,
+            )
 
     def wait_ready(self) -> None:
         """Until /health/ready says yes, or the process has ended."""
@@ -72,7 +72,6 @@ class Program:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(STOP_TIMEOUT_S)
-        self._close()
 
     def stop(self) -> int:
         """SIGTERM; returns the exit code."""
@@ -84,13 +83,6 @@ class Program:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"{self.arguments} did not stop:\n{self.tail()}") from None
-        finally:
-            self._close()
-
-    def _close(self) -> None:
-        if self._output is not None:
-            self._output.close()
-            self._output = None
 
     def tail(self, lines: int = 30) -> str:
         """The last lines of its log."""

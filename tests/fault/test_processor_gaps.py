@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def _crashing(worker: Program, gap: str, times: int) -> Program:
         worker.log,
         worker.http,
         worker.environment,
-        module=["tests.fault.crashing", gap, str(times)],
+        command=[sys.executable, "-m", "tests.fault.crashing", gap, str(times)],
     )
 
 
@@ -56,7 +57,7 @@ def _run_until_dead(program: Program) -> None:
     program.start()
     process = program.process
     assert process is not None
-    wait_until(lambda: process.poll() is not None, 60, f"the kill at {program.module}")
+    wait_until(lambda: process.poll() is not None, 60, f"the kill at {program.command}")
     assert process.returncode == -9, program.tail()
     program.kill()
 
