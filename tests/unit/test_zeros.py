@@ -33,7 +33,19 @@ RETAINED_MS = DUE_MS + 7 * 86_400_000
 def reminder(reminder_id: str, **more: Any) -> Reminder:
     """A pending reminder over HTTP; `more` is changed in it, or in what was asked."""
     asked = Asked(
-        1, DUE_MS, "acme", "reminder", None, "http://receiver/", b"{}", *[None] * 4, None, None
+        version=1,
+        due_at_ms=DUE_MS,
+        tenant="acme",
+        kind="reminder",
+        group=None,
+        destination="http://receiver/",
+        payload=b"{}",
+        payload_ref=None,
+        headers=None,
+        not_after_ms=None,
+        retry=None,
+        due_local=None,
+        time_zone=None,
     )
     asked_changes = {name: more.pop(name) for name in Asked.__struct_fields__ if name in more}
     asked = msgspec.structs.replace(asked, **asked_changes)
