@@ -195,7 +195,7 @@ def test_the_image_installs_what_is_locked_and_runs_as_nobody_special() -> None:
 
 
 def test_what_the_image_is_built_from_is_not_ignored() -> None:
-    ignored = (TOP / ".containerignore").read_text().splitlines()
+    ignored = (TOP / ".dockerignore").read_text().splitlines()
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text("Containerfile"), re.MULTILINE)
     for source in " ".join(copied).split():
         assert f"!{source}" in ignored
