@@ -72,7 +72,11 @@ DEAD = Counter("minutewheel_dead", "Reminders given up.", ["reason"])
 DUPLICATES = Counter(
     "minutewheel_duplicates_suppressed", "Repetitions without a second effect.", ["where"]
 )
-THROTTLED = Counter("minutewheel_throttled", "Due reminders held back.", ["by"])
+THROTTLED = Counter(
+    "minutewheel_throttled",
+    "Partitions that held due reminders back, counted once a second while they do.",
+    ["by"],
+)
 ACK_FAILURES = Counter("minutewheel_ack_failures", "Transactions that did not commit.")
 TURN = Histogram("minutewheel_turn_seconds", "Length of a turn.", buckets=_SHORT_S)
 TURN_RECORDS = Histogram(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import socket
 import tomllib
 from collections.abc import Mapping
@@ -14,6 +16,13 @@ from streams.errors import BadSetting
 
 ENVIRONMENT_PREFIX: Final = "MINUTEWHEEL_"
 _BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_SECRET: Final = frozenset({"webhook_secret", "kafka"})
+"""Settings whose values are never shown, also where they are refused."""
+
+_PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{0,200}")
+"""What topics may be called, with room left for their own names."""
+
+PORT_MAX: Final = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +79,8 @@ class Settings:
     """The store's memory goes to disk at least this often, which bounds replay after a crash."""
 
     store_cache_mib: int = 256
-    kafka: Mapping[str, str] = field(default_factory=dict)
-    """librdkafka properties passed through as they are."""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """librdkafka properties passed through as they are; a password may be among them."""
 
     @property
     def topics(self) -> Topics:
@@ -137,11 +146,14 @@ def load(
 
 def _from_file(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text())
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadSetting(f"--config {file}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadSetting(f"--config {file}: {error}") from None
+    for name in found.keys() - {setting.name for setting in fields(Settings)}:
+        raise BadSetting(f"--config {file}: {name}: there is no such setting")
+    return found
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -159,32 +171,84 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     try:
         if hint is bool:
             return value if isinstance(value, bool) else _BOOLEANS[value.lower()]
-        if hint is int or hint is float:
-            return hint(value)
+        if hint is int:
+            return _whole(value)
+        if hint is float:
+            return _number(value)
         if hint is Path:
             return Path(value).expanduser()
         if hint == tuple[int, ...]:
-            return tuple(int(part) for part in _parts(value))
+            return tuple(_whole(part) for part in _parts(value))
         if hint == tuple[str, ...]:
-            return tuple(str(part) for part in _parts(value))
+            return tuple(_text(part) for part in _parts(value))
         if name == "kafka":
-            if isinstance(value, str):
-                value = dict(part.split("=", 1) for part in _parts(value))
-            return {str(key): str(content) for key, content in value.items()}
-        return str(value)
-    except (TypeError, ValueError, AttributeError, KeyError):
-        raise BadSetting(f"{name}: {value!r} is not {_said(hint)}") from None
+            return _properties(value)
+        return _text(value)
+    except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
+        shown = "the value (not shown)" if name in _SECRET else repr(value)
+        raise BadSetting(f"{name}: {shown} is not {_said(hint)}") from None
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _whole(value: Any) -> int:
+    """Not `int` alone, which makes 4 of 4.7 and 1 of true without a word."""
+    if isinstance(value, bool | float):
+        raise TypeError
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise TypeError
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _properties(value: Any) -> dict[str, str]:
+    """librdkafka properties: a text `name=value,name=value`, or a table of a file."""
+    if isinstance(value, str):
+        return dict(part.split("=", 1) for part in _parts(value))
+    found: dict[str, str] = {}
+    for name, content in value.items():
+        if isinstance(content, Mapping):
+            # TOML reads `sasl.mechanism = …` without quotation marks as a table in a table.
+            nested = _properties(content)
+            found |= {f"{name}.{inner}": text for inner, text in nested.items()}
+        elif isinstance(content, bool):
+            found[name] = str(content).lower()
+        elif isinstance(content, str | int | float):
+            found[name] = str(content)
+        else:
+            raise TypeError
+    return found
 
 
 def _parts(value: Any) -> list[Any]:
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list | tuple):
+        raise TypeError
     return list(value)
 
 
 def _said(hint: Any) -> str:
-    plain = {bool: "true or false", int: "a whole number", float: "a number", Path: "a path"}
-    return plain.get(hint, "a list separated by commas")
+    plain = {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        Path: "a path",
+        str: "a text",
+        tuple[int, ...]: "a list of whole numbers separated by commas",
+        tuple[str, ...]: "a list separated by commas",
+    }
+    return plain.get(hint, "name=value pairs separated by commas, or a table")
 
 
 def _check(settings: Settings) -> None:
@@ -192,10 +256,24 @@ def _check(settings: Settings) -> None:
         value = getattr(settings, setting.name)
         if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
             raise BadSetting(f"{setting.name}: must be above 0, not {value}")
+    if not settings.retry_delays_s or min(settings.retry_delays_s) < 0:
+        said = ",".join(map(str, settings.retry_delays_s))
+        raise BadSetting(f"retry_delays_s: at least one, and none below 0, not {said!r}")
+    if not _PREFIX.fullmatch(settings.prefix):
+        raise BadSetting(
+            f"prefix: letters, digits, '.', '_' and '-', at most 200, not {settings.prefix!r}"
+        )
     if settings.group_protocol not in {"classic", "consumer"}:
         raise BadSetting(
             f"group_protocol: 'classic' or 'consumer' (KIP-848), not {settings.group_protocol!r}"
         )
-    host, colon, port = settings.http.rpartition(":")
-    if not colon or not host or not port.isdigit():
-        raise BadSetting(f"http: HOST:PORT, not {settings.http!r}")
+    for name in ("http", "http_advertised", "deliver_http"):
+        address = getattr(settings, name)
+        # Only `http` has to be somewhere: the others are empty where they are not wanted.
+        if (address or name == "http") and not _is_address(address):
+            raise BadSetting(f"{name}: HOST:PORT, not {address!r}")
+
+
+def _is_address(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    return bool(host) and port.isascii() and port.isdigit() and int(port) <= PORT_MAX

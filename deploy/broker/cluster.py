@@ -146,6 +146,17 @@ class LocalCluster:
             self._launch(node, self._runtime(), identity.cluster_id, guarded=True)
             wait_ready(self._nodes, layout, identity.cluster_id, timeout_s)
 
+    def wait_orphans_gone(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Waits for attached nodes to end. Only for one who knows that their starter has ended.
+
+        Their guards are ending them then. Detached nodes are not waited for.
+        """
+        deadline = time.monotonic() + timeout_s
+        for number, pid in self.pids().items():
+            if pid is not None and process.is_attached(pid):
+                properties = self._nodes[number].files.properties
+                process.wait_gone(pid, properties, deadline - time.monotonic())
+
     def pids(self) -> dict[int, int | None]:
         """The process id of each node, None where it does not run."""
         return {number: node.pid() for number, node in self._nodes.items()}

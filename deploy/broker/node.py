@@ -87,6 +87,7 @@ class Node:
             str(runtime.java.executable),
             *runtime.java.flags(),
             *SERVER_FLAGS,
+            *([process.ATTACHED_FLAG] if guarded else []),
             f"-Xmx{heap}",
             f"-Dlog4j2.configurationFile={LOG_CONFIGURATION}",
             f"-Dminutewheel.log={self.files.log.name}",

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MAIN_CLASS = "kafka.Kafka"
+ATTACHED_FLAG = "-Dminutewheel.attached"
 GUARD_STOP_TIMEOUT_S = 30.0
 GUARD_SEARCH_TIMEOUT_S = 2.0
 KILL_TIMEOUT_S = 10.0
@@ -30,11 +31,19 @@ _PROCESSES = Path("/proc")
 
 def is_node(pid: int, properties: Path) -> bool:
     """Whether this living process is the node with these properties."""
+    return _words(pid)[-3:-1] == [MAIN_CLASS.encode(), os.fsencode(properties)]
+
+
+def is_attached(pid: int) -> bool:
+    """Whether this node ends when the program that started it does."""
+    return ATTACHED_FLAG.encode() in _words(pid)
+
+
+def _words(pid: int) -> list[bytes]:
     try:
-        words = (_PROCESSES / str(pid) / "cmdline").read_bytes().split(b"\0")
+        return (_PROCESSES / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
-        return False
-    return words[-3:-1] == [MAIN_CLASS.encode(), os.fsencode(properties)]
+        return []
 
 
 def find_node(properties: Path, pid_file: Path | None = None) -> int | None:

@@ -160,6 +160,8 @@ class Household:
         return words
 
     def _start_broker(self, cluster: LocalCluster) -> None:
+        # The lock on the data directory is ours, so whoever started an attached node is gone.
+        cluster.wait_orphans_gone()
         found = _running(self._settings.data_dir)
         if found is not None:
             # Somebody's `broker start`: it was there before us and stays after us.

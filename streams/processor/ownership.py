@@ -26,7 +26,7 @@ from confluent_kafka import (
 
 from buckets.errors import StoreLocked
 from buckets.partition import Applied
-from streams import kafka, metrics
+from streams import kafka
 from streams.clock import Clock
 from streams.errors import EngineFailed, PartitionsChanged
 from streams.logs import Log
@@ -133,6 +133,15 @@ class Ownership:
     def all_active(self) -> bool:
         """Whether everything assigned has been restored."""
         return self.ever_assigned and all(owned.active for owned in self.owned.values())
+
+    @property
+    def restore_remaining(self) -> int:
+        """Changelog records, markers among them, that partitions being restored still have to read.
+
+        Nothing once the end has been read: the markers behind the last record are not waited for.
+        """
+        restoring = [owned for owned in self.owned.values() if owned.phase is Phase.RESTORING]
+        return sum(max(0, owned.restore_to - owned.partition.changelog) for owned in restoring)
 
     def advance(self) -> bool:
         """Bring every partition that is not active one step further.
@@ -265,9 +274,6 @@ class Ownership:
                 raise EngineFailed(error.str())
         for owned, remaining in records.items():
             self._restore_records(owned, remaining)
-        metrics.RESTORE_REMAINING.set(
-            sum(max(0, owned.restore_to - owned.partition.changelog) for owned in restoring)
-        )
         return bool(messages)
 
     def _end_restore(self, owned: Owned) -> None:

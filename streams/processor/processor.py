@@ -188,9 +188,15 @@ class Processor:
             next_ms = owned.partition.next_ms()
             if next_ms is not None:
                 # What waits for a free claim is overdue, and no reason to spin.
-                overdue = next_ms <= now_ms and owned.partition.claims_full(self._rules.claims_max)
-                wait_ms = wait_ms if overdue else min(wait_ms, next_ms - now_ms)
+                held = self._holds_back(owned.partition, now_ms)
+                wait_ms = wait_ms if held else min(wait_ms, next_ms - now_ms)
         return max(wait_ms, 0) / 1_000
+
+    def _holds_back(self, partition: Partition, now_ms: int) -> bool:
+        """Whether something that is due waits for a free claim."""
+        next_ms = partition.next_ms()
+        overdue = next_ms is not None and next_ms <= now_ms
+        return overdue and partition.claims_full(self._rules.claims_max)
 
     def _one_turn(
         self, producer: Producer, active: list[Owned], messages: list[Message], started_s: float
@@ -290,9 +296,12 @@ class Processor:
         metrics.HEARTBEAT.set(now_ms / 1_000)
         metrics.PENDING.set(sum(partition.counts.pending for partition in partitions))
         metrics.CLAIMS.set(sum(partition.counts.claims for partition in partitions))
+        metrics.RESTORE_REMAINING.set(self._ownership.restore_remaining)
         metrics.STORE_BYTES.set(sum(partition.store.size_bytes() for partition in partitions))
         oldest = [at for partition in partitions if (at := partition.next_ms()) is not None]
         metrics.OLDEST_DUE.set(min(oldest, default=0) / 1_000)
+        held_back = sum(self._holds_back(partition, now_ms) for partition in partitions)
+        metrics.THROTTLED.labels("claims").inc(held_back)
         hour = now_ms // HOUR_MS
         for name, hours in HORIZONS.items():
             due = sum(partition.counts.before_hour(hour + hours) for partition in partitions)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from streams import metrics
 from streams.errors import Fenced
 from streams.settings import Settings, Topics
 
@@ -97,6 +98,10 @@ class Transaction:
         The offsets are what fences a process that lost its partitions: the group's coordinator
         refuses them from a member of an older generation.
         """
+        with metrics.TRANSACTION.time():
+            self._commit(offsets, group_metadata)
+
+    def _commit(self, offsets: list[TopicPartition], group_metadata: Any) -> None:
         if not self._begun:
             self._call(self._producer.begin_transaction)
             self._begun = True

@@ -25,7 +25,7 @@ from schemas import commands, events
 from schemas.commands import Command
 from schemas.errors import Refused
 from schemas.events import ReplyStatus, Source
-from schemas.reminder import Entry, Reminder
+from schemas.reminder import Entry, Reminder, State
 from schemas.routing import partition_of, routing_key
 from streams import metrics
 from streams.processor import changelog
@@ -220,17 +220,22 @@ class Turn:
             standing = partition.get(identifier)
             decision = decisions.on_outcome(standing, outcome, self._now_ms, self._rules)
             self._carry_out(owned, identifier, decision)
-            self._tally_outcome(decision)
+            self._tally_outcome(standing, decision)
         self._touch(owned, outcomes_next=offset + 1)
 
-    def _tally_outcome(self, decision: Decision) -> None:
+    def _tally_outcome(self, standing: Reminder | None, decision: Decision) -> None:
         reminder = decision.reminder
         if reminder is None:
             self._count(metrics.DUPLICATES, "outcome")
         elif reminder.entry is Entry.RETRY:
             self._count(metrics.RETRIES)
-        else:
-            self.delivery_lags_s.append((self._now_ms - reminder.asked.due_at_ms) / 1_000)
+        elif standing is not None and standing.state is not State.SENT:
+            # A receipt may come days after the provider took it: that was the delivery.
+            self.delivery_lags_s.append(self._lag_s(reminder))
+
+    def _lag_s(self, reminder: Reminder) -> float:
+        """How late it is; what was triggered before its time is not late, nor less than that."""
+        return max(0, self._now_ms - reminder.asked.due_at_ms) / 1_000
 
     # ---- time ----
 
@@ -242,7 +247,7 @@ class Turn:
             decision = self._decide_due(standing, refusal)
             fired = decision.reminder
             if fired is not None and fired.attempt == 1 and decision.emissions:
-                self.fire_lags_s.append((self._now_ms - fired.asked.due_at_ms) / 1_000)
+                self.fire_lags_s.append(self._lag_s(fired))
             self._carry_out(owned, identifier, decision)
         if due:
             self.inputs += len(due)
