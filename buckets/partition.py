@@ -155,14 +155,23 @@ class Partition:
                 due.append((identifier, reminder))
         return due
 
-    def next_ms(self) -> int | None:
-        """When the next opened entry is due."""
-        times = [at for wheel in self._wheels if (at := wheel.next_ms()) is not None]
+    def next_ms(self, claims_max: int | None = None) -> int | None:
+        """When the next opened entry is due.
+
+        With `claims_max`, entries that could not leave for want of a free claim do not count.
+        """
+        full = claims_max is not None and self.counts.claims >= claims_max
+        times = [
+            at
+            for wheel in self._wheels
+            if not (full and wheel.lane is Lane.CLAIMING) and (at := wheel.next_ms()) is not None
+        ]
         return min(times, default=None)
 
-    def claims_full(self, claims_max: int) -> bool:
-        """Whether due events have to wait for answers."""
-        return self.counts.claims >= claims_max
+    def holds_back(self, now_ms: int, claims_max: int) -> bool:
+        """Whether something that is due has to wait until a due event is answered."""
+        first_ms = self._wheels[Lane.CLAIMING].next_ms()
+        return first_ms is not None and first_ms <= now_ms and self.counts.claims >= claims_max
 
     def settle(self, changelog: int, applied: Applied, now_ms: int) -> None:
         """The turn has committed: make its changes true and clear the overlay."""

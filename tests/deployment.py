@@ -62,6 +62,7 @@ class Deployment:
         wanted = {
             "bootstrap": self.settings.bootstrap,
             "prefix": self.settings.prefix,
+            "partitions": str(self.settings.partitions),
             "data_dir": str(self.data_dir(name)),
             "name": name,
             "http": http,
@@ -80,9 +81,12 @@ class Deployment:
 
 
 @contextmanager
-def deployed(bootstrap: str, directory: Path, **extra: str) -> Iterator[Deployment]:
+def deployed(
+    bootstrap: str, directory: Path, partitions: int = 4, **extra: str
+) -> Iterator[Deployment]:
     """A deployment under a prefix of its own; its processes end with the block."""
-    settings = Settings(bootstrap=bootstrap, prefix=f"test-{uuid.uuid4().hex[:8]}.")
+    prefix = f"test-{uuid.uuid4().hex[:8]}."
+    settings = Settings(bootstrap=bootstrap, prefix=prefix, partitions=partitions)
     topics.create(kafka.Cluster(settings), settings)
     deployment = Deployment(settings, directory, extra)
     try:

@@ -171,6 +171,18 @@ class Ownership:
             owned.phase = Phase.LOCATING
             owned.bounds_asked = None
 
+    def reopen(self) -> None:
+        """A store failed: close all and go through everything from the opening of the files."""
+        self.fail()
+        for owned in self.owned.values():
+            self._stop_reading(owned)
+            if owned.partition_or_none is not None:
+                owned.partition.store.close()
+                owned.partition_or_none = None
+            owned.bounds_asked = None
+            owned.phase = Phase.OPENING
+            owned.since_s = self._clock.monotonic_s()
+
     def _commands_place(self, owned: Owned, offset: int = OFFSET_INVALID) -> TopicPartition:
         return TopicPartition(self._settings.topics.commands, owned.number, offset)
 

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from buckets.errors import BucketsError, StoreDamaged
 from buckets.partition import Partition
 from buckets.rocks_store import RocksMemory
 from buckets.rules import Rules
@@ -49,7 +50,7 @@ class Processor:
         self._clock = clock
         self._log = logs.get("processor")
         self._rules = rules_of(settings)
-        cluster = kafka.Cluster(settings)
+        self._cluster = cluster = kafka.Cluster(settings)
         self._ids = TopicIds(cluster, settings)
         self._targets = Targets(cluster, clock)
         self._commands = kafka.group_consumer(settings, settings.processor_group, "commands")
@@ -119,6 +120,8 @@ class Processor:
         try:
             while not self._stopping.is_set():
                 self.turn()
+        except BucketsError as error:
+            raise EngineFailed(str(error)) from error
         finally:
             self.close()
 
@@ -150,19 +153,24 @@ class Processor:
         started_s = self._clock.monotonic_s()
         self._answer_questions()
         messages = self._poll()
-        if self._ownership.advance():
-            self._more = True
         if self._producer is None:
+            # Nothing is active without a producer, so no message has been handed out in vain.
             self._producer = self._new_producer()
-        active = self._ownership.active
-        if self._producer is not None and active:
+        if self._producer is not None:
             try:
-                self._one_turn(self._producer, active, messages, started_s)
+                self._work(self._producer, messages, started_s)
             except TurnFailed as failed:
                 self._recover(failed)
-            now_ms = self._clock.now_ms()
-            self._publisher.publish(self._ownership.active, now_ms, started_s)
+            except StoreDamaged as damaged:
+                self._rebuild(damaged)
         self._housekeeping(started_s)
+
+    def _work(self, producer: Producer, messages: list[Message], started_s: float) -> None:
+        self._more = self._ownership.advance()
+        active = self._ownership.active
+        if active:
+            self._one_turn(producer, active, messages, started_s)
+            self._publisher.publish(active, self._clock.now_ms(), started_s)
 
     def _poll(self) -> list[Message]:
         """Commands that have arrived, waited for no longer than the next due entry allows."""
@@ -172,12 +180,19 @@ class Processor:
             if error is None:
                 found.append(message)
             elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise EngineFailed(f"{self._settings.topics.commands}: {error.str()}")
+                self._check_commands_topic(error)
             elif error.code() == KafkaError.FENCED_INSTANCE_ID:
                 raise Fenced("another process joined the group under this one's --name")
             elif error.fatal():
                 raise EngineFailed(error.str())
         return found
+
+    def _check_commands_topic(self, error: KafkaError) -> None:
+        """A broker does not know the topic: it may be slow to hear of it, or the topic is gone."""
+        name = self._settings.topics.commands
+        if not self._cluster.topics([name]):
+            raise EngineFailed(f"{name}: {error.str()}")
+        self._log.warning("a broker does not know the topic yet", topic=name)
 
     def _wait_s(self) -> float:
         if self._more:
@@ -185,18 +200,11 @@ class Processor:
         wait_ms = self._settings.turn_wait_ms_max
         now_ms = self._clock.now_ms()
         for owned in self._ownership.active:
-            next_ms = owned.partition.next_ms()
+            # What waits for a free claim is overdue, and no reason to spin.
+            next_ms = owned.partition.next_ms(self._rules.claims_max)
             if next_ms is not None:
-                # What waits for a free claim is overdue, and no reason to spin.
-                held = self._holds_back(owned.partition, now_ms)
-                wait_ms = wait_ms if held else min(wait_ms, next_ms - now_ms)
+                wait_ms = min(wait_ms, next_ms - now_ms)
         return max(wait_ms, 0) / 1_000
-
-    def _holds_back(self, partition: Partition, now_ms: int) -> bool:
-        """Whether something that is due waits for a free claim."""
-        next_ms = partition.next_ms()
-        overdue = next_ms is not None and next_ms <= now_ms
-        return overdue and partition.claims_full(self._rules.claims_max)
 
     def _one_turn(
         self, producer: Producer, active: list[Owned], messages: list[Message], started_s: float
@@ -219,7 +227,7 @@ class Processor:
                 self._producer = None
             raise
         self._refusals.clear()
-        self._more = busy
+        self._more |= busy
         if committed:
             metrics.TURN.observe(self._clock.monotonic_s() - started_s)
             metrics.TURN_RECORDS.observe(turn.inputs)
@@ -249,6 +257,14 @@ class Processor:
             # A new producer makes the coordinator end the old transaction, one way or the other.
             self._producer = None
         self._ownership.fail()
+        self._more = True
+
+    def _rebuild(self, damaged: StoreDamaged) -> None:
+        """A store cannot be read: opened anew, it is found damaged, wiped and restored."""
+        self._log.error("store damaged", why=str(damaged))
+        # Whatever the turn has produced is ended by the next producer.
+        self._producer = None
+        self._ownership.reopen()
         self._more = True
 
     def _new_producer(self) -> Producer | None:
@@ -300,7 +316,8 @@ class Processor:
         metrics.STORE_BYTES.set(sum(partition.store.size_bytes() for partition in partitions))
         oldest = [at for partition in partitions if (at := partition.next_ms()) is not None]
         metrics.OLDEST_DUE.set(min(oldest, default=0) / 1_000)
-        held_back = sum(self._holds_back(partition, now_ms) for partition in partitions)
+        claims_max = self._rules.claims_max
+        held_back = sum(partition.holds_back(now_ms, claims_max) for partition in partitions)
         metrics.THROTTLED.labels("claims").inc(held_back)
         hour = now_ms // HOUR_MS
         for name, hours in HORIZONS.items():

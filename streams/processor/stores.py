@@ -36,36 +36,47 @@ class Stores:
     def open(self, identity: Identity) -> Partition:
         """The partition over its store, wiped first where it cannot be used.
 
-        Raises `StoreLocked`; `PartitionsChanged` where ids would now hash elsewhere.
+        Raises `StoreLocked` and `StoreUnavailable`; `PartitionsChanged` where ids would now hash
+        elsewhere, `EngineFailed` where a newer release wrote it.
         """
-        path = self._directory / str(identity.partition)
         try:
-            store = RocksStore(path, self._memory)
+            found = self._open_as_found(identity)
+            if found is not None:
+                return found
         except StoreDamaged as error:
             self._log.error("store wiped", partition=identity.partition, why=str(error))
-            wipe(path)
-            store = RocksStore(path, self._memory)
-        found = store.identity()
-        wanted = orjson.dumps(asdict(identity))
-        if found is not None and found != wanted:
-            why = _difference(found, identity)
-            store.close()
-            self._log.error("store wiped", partition=identity.partition, why=why)
-            wipe(path)
-            store = RocksStore(path, self._memory)
-            found = None
-        if found is None:
-            store.identify(wanted)
+        wipe(self._path(identity))
+        store = RocksStore(self._path(identity), self._memory)
+        store.identify(orjson.dumps(asdict(identity)))
+        return Partition(store)
+
+    def _path(self, identity: Identity) -> Path:
+        return self._directory / str(identity.partition)
+
+    def _open_as_found(self, identity: Identity) -> Partition | None:
+        """The store as it is on disk, None where there is none or it is another's."""
+        path = self._path(identity)
+        store = RocksStore(path, self._memory)
         try:
-            return Partition(store)
+            found = store.identity()
+            if found == orjson.dumps(asdict(identity)):
+                return Partition(store)
+            if found is not None:
+                why = _difference(found, identity)
+                self._log.error("store wiped", partition=identity.partition, why=why)
         except UnknownFormat as error:
             store.close()
             raise EngineFailed(f"{path}: {error}") from None
+        except BaseException:
+            store.close()
+            raise
+        store.close()
+        return None
 
     def reopen_empty(self, identity: Identity, old: Partition) -> Partition:
         """Throw a partition's store away and begin a new one."""
         old.store.close()
-        wipe(self._directory / str(identity.partition))
+        wipe(self._path(identity))
         return self.open(identity)
 
 

@@ -12,44 +12,50 @@ from streams.clock import Clock
 from streams.kafka import Cluster
 
 KNOWN_FOR_S: Final = 60.0
-MISSING_FOR_S: Final = 5.0
+REFUSED_FOR_S: Final = 5.0
+ANY_SIZE: Final = 2**31
+FINAL_ANSWERS: Final = {"TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION", "INVALID_TOPIC_EXCEPTION"}
 BATCH_OVERHEAD_BYTES: Final = 512
 """What a record batch adds at most around one record with a handful of headers."""
 
 
 class Targets:
-    """Existence and size limit of target topics, remembered for a while."""
+    """What is known of target topics, remembered for a while."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._known: dict[str, tuple[float, int | None]] = {}
+        self._known: dict[str, tuple[float, int | str]] = {}
 
     def refusal(self, topic: str, size_bytes: int) -> str | None:
-        """Why the topic would refuse a record of this size (key, value, headers), or None."""
-        bytes_max = self._bytes_max(topic)
-        if bytes_max is None:
-            return "UNKNOWN_TOPIC_OR_PART"
-        if size_bytes + BATCH_OVERHEAD_BYTES > bytes_max:
-            return "MSG_SIZE_TOO_LARGE"
-        return None
+        """Why the topic would refuse a record of this size (key, value, headers), or None.
 
-    def _bytes_max(self, topic: str) -> int | None:
-        until, bytes_max = self._known.get(topic, (0.0, None))
+        Raises `KafkaException` while the brokers cannot be asked.
+        """
+        until_s, found = self._known.get(topic, (0.0, ""))
         now_s = self._clock.monotonic_s()
-        if now_s >= until:
-            bytes_max = self._ask(topic)
-            kept_s = MISSING_FOR_S if bytes_max is None else KNOWN_FOR_S
-            self._known[topic] = (now_s + kept_s, bytes_max)
-        return bytes_max
+        if now_s >= until_s:
+            found = self._ask(topic)
+            kept_s = REFUSED_FOR_S if isinstance(found, str) else KNOWN_FOR_S
+            self._known[topic] = (now_s + kept_s, found)
+        if isinstance(found, str):
+            return found
+        return "MSG_SIZE_TOO_LARGE" if size_bytes + BATCH_OVERHEAD_BYTES > found else None
 
-    def _ask(self, topic: str) -> int | None:
-        if not self._cluster.topics([topic]):
-            return None
+    def _ask(self, topic: str) -> int | str:
+        """The largest record the topic takes, in bytes, or the name of the error it answers."""
+        try:
+            if not self._cluster.topics([topic]):
+                return "UNKNOWN_TOPIC_OR_PART"
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.name() not in FINAL_ANSWERS:
+                raise
+            return str(error.name())
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             configured = self._cluster.admin.describe_configs([resource])[resource].result()
         except KafkaException:
             # Not allowed to ask: the broker's own answer to the record decides.
-            return 2**31
+            return ANY_SIZE
         return int(configured["max.message.bytes"].value)

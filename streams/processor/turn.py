@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from buckets import decisions
 from buckets.decisions import Bury, Decision, Fire, Revoke
@@ -31,7 +31,7 @@ from streams import metrics
 from streams.processor import changelog
 from streams.processor.owned import Owned
 from streams.processor.targets import Targets
-from streams.processor.transaction import Transaction
+from streams.processor.transaction import Transaction, TurnFailed
 from streams.settings import Settings
 
 FORWARDED_HEADER = "minutewheel.forwarded-from"
@@ -260,9 +260,11 @@ class Turn:
         if not decision.emissions or not destination.startswith("topic:"):
             return decision
         if refusal is None:
-            refusal = self._targets.refusal(
-                destination.removeprefix("topic:"), _size_bytes(standing)
-            )
+            topic = destination.removeprefix("topic:")
+            try:
+                refusal = self._targets.refusal(topic, _size_bytes(standing))
+            except KafkaException as raised:
+                raise TurnFailed(raised.args[0]) from None
         if refusal is None:
             return decision
         return decisions.on_refused_target(standing, refusal, self._now_ms, self._rules)
