@@ -1,4 +1,4 @@
-"""Files of the store damaged while nobody looks: noticed and rebuilt, or healed by the changelog."""
+"""Store files damaged while nobody looks: noticed and rebuilt, or healed by the changelog."""
 
 from __future__ import annotations
 
