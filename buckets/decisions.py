@@ -24,7 +24,7 @@ NEVER_SEEN: Final = -1
 """The version of the memory of a cancel that came before any schedule."""
 
 
-class Fire(Struct, frozen=True):
+class Fire(Struct, frozen=True, gc=False):
     """A due event leaves for the reminder's destination."""
 
     reminder: Reminder
@@ -48,7 +48,7 @@ class Bury(Struct, frozen=True):
 Emission = Fire | Revoke | Bury
 
 
-class Decision(Struct, frozen=True):
+class Decision(Struct, frozen=True, gc=False):
     """What is to be written.
 
     `reminder` is the new record, None if nothing changes; `forget` asks for its removal.

@@ -99,6 +99,7 @@ class Schedule(
     frozen=True,
     tag_field="type",
     tag="schedule",
+    gc=False,
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
@@ -128,6 +129,7 @@ class Cancel(
     frozen=True,
     tag_field="type",
     tag="cancel",
+    gc=False,
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
@@ -145,6 +147,7 @@ class Reschedule(
     frozen=True,
     tag_field="type",
     tag="reschedule",
+    gc=False,
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
@@ -165,6 +168,7 @@ class Trigger(
     frozen=True,
     tag_field="type",
     tag="trigger",
+    gc=False,
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):

@@ -45,7 +45,7 @@ SETTLED: Final = FINAL | {Status.ACCEPTED}
 """After one of these, nothing more is sent under the same fire_id."""
 
 
-class Outcome(Struct, frozen=True, omit_defaults=True):
+class Outcome(Struct, frozen=True, gc=False, omit_defaults=True):
     """What became of one attempt. `detail` holds error class and code, never bodies or secrets.
 
     Fields this release does not know are passed over: outcomes come from other people's consumers.
@@ -61,7 +61,7 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     retry_after_s: Annotated[float, Meta(ge=0)] | None = None
 
 
-class DueEvent(Struct, frozen=True):
+class DueEvent(Struct, frozen=True, gc=False):
     """A due event as a delivery worker reads it. `payload` is the JSON text, untouched."""
 
     fire_id: str

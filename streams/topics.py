@@ -14,8 +14,11 @@ from streams.kafka import REQUEST_TIMEOUT_S, Cluster
 from streams.settings import Settings, Topics
 
 DAY_MS: Final = 86_400_000
+COMMAND_RECORD_BYTES_MAX: Final = 1_310_720
+"""A largest legal command with its headers."""
+
 RECORD_BYTES_MAX: Final = 2_097_152
-"""A largest legal command must fit again as due event, dead letter and reject."""
+"""Whatever `commands` takes must fit again as due event, dead letter and reject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,11 @@ def wanted(topics: Topics) -> list[Wanted]:
         topics.suppressions: compacted,
         topics.pressure: compacted,
     }
-    size = {"max.message.bytes": str(RECORD_BYTES_MAX)}
-    return [Wanted(name, config | size) for name, config in configs.items()]
+    largest = dict.fromkeys(configs, RECORD_BYTES_MAX) | {topics.commands: COMMAND_RECORD_BYTES_MAX}
+    return [
+        Wanted(name, config | {"max.message.bytes": str(largest[name])})
+        for name, config in configs.items()
+    ]
 
 
 def create(cluster: Cluster, settings: Settings) -> list[str]:

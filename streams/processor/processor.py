@@ -6,6 +6,7 @@ changes only which partitions the next turn sees.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
@@ -131,6 +132,8 @@ class Processor:
         The producer comes first: it ends the transaction that a killed process of this name may
         have left open, which would hold up its partitions until it times out.
         """
+        # What was made to get here lives as long as the process: the collector need not look at it.
+        gc.freeze()
         self._producer = self._new_producer()
         self._commands.subscribe(
             [self._settings.topics.commands],
@@ -185,6 +188,8 @@ class Processor:
                 raise Fenced("another process joined the group under this one's --name")
             elif error.fatal():
                 raise EngineFailed(error.str())
+            else:
+                self._log.warning("commands cannot be read", error=error.str())
         return found
 
     def _check_commands_topic(self, error: KafkaError) -> None:

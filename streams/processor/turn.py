@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
@@ -25,16 +25,23 @@ from schemas import commands, events
 from schemas.commands import Command
 from schemas.errors import Refused
 from schemas.events import ReplyStatus, Source
+from schemas.limits import ID_CHARACTERS_MAX
 from schemas.reminder import Entry, Reminder, State
-from schemas.routing import partition_of, routing_key
+from schemas.routing import partition_of_key, routing_key
 from streams import metrics
 from streams.processor import changelog
 from streams.processor.owned import Owned
 from streams.processor.targets import Targets
 from streams.processor.transaction import Transaction, TurnFailed
 from streams.settings import Settings
+from streams.topics import RECORD_BYTES_MAX
 
-FORWARDED_HEADER = "minutewheel.forwarded-from"
+FORWARDED_HEADER: Final = "minutewheel.forwarded-from"
+HEADERS_BYTES_MAX: Final = 131_072
+"""Of a command that has to be moved: it must still fit with one header more."""
+
+REJECTED_BYTES_MAX: Final = RECORD_BYTES_MAX - 16_384
+ID_BYTES_MAX: Final = 4 * ID_CHARACTERS_MAX
 Refusals = dict[tuple[int, bytes], str]
 
 
@@ -83,14 +90,15 @@ class Turn:
                 continue
             try:
                 command = self._decode(message)
-                owner = partition_of(command.id, self._partitions)
+                identifier = command.id.encode()
+                owner = partition_of_key(identifier.partition(b"/")[0], self._partitions)
                 if owner != owned.number:
                     self._forward(owned, owner, message, offset, command)
                     continue
             except Refused as refused:
                 self._reject(owned, message, offset, refused)
                 continue
-            pending.append((message, offset, command, command.id.encode()))
+            pending.append((message, offset, command, identifier))
         partition.hold([identifier for _, _, _, identifier in pending])
         for message, offset_of, command, identifier in pending:
             self._decide_command(owned, message, offset_of, command, identifier)
@@ -170,6 +178,8 @@ class Turn:
         headers: Any = message.headers() or []
         if any(name == FORWARDED_HEADER for name, _ in headers):
             raise Refused("misplaced", "id: forwarded once, and still on the wrong partition", "id")
+        if sum(len(name) + len(value or b"") for name, value in headers) > HEADERS_BYTES_MAX:
+            raise Refused("too_large", f"Kafka headers: at most {HEADERS_BYTES_MAX} bytes")
         self._transaction.ours(
             self._topics.commands,
             owner,
@@ -180,16 +190,26 @@ class Turn:
         self._count(metrics.FORWARDED)
 
     def _reject(self, owned: Owned, message: Message, offset: int, refused: Refused) -> None:
-        """The bytes as they came, with the reason beside them."""
-        source = Source(self._topics.commands, owned.number, offset)
-        self._transaction.ours(
-            self._topics.rejected,
-            owned.number,
-            message.key(),
-            message.value(),
-            events.rejection_headers(refused, source),
-        )
+        self._write_rejected(owned, message, refused, self._topics.commands, offset)
         self._count(metrics.COMMANDS, "unknown", "rejected")
+
+    def _write_rejected(
+        self, owned: Owned, message: Message, refused: Refused, topic: str, offset: int
+    ) -> None:
+        """The bytes as they came, with the reason beside them.
+
+        Only what no topic of ours could hold is cut, where the topic it lay in is set to take more
+        than the contract's.
+        """
+        headers = events.rejection_headers(refused, Source(topic, owned.number, offset))
+        key: Any = message.key()
+        value = message.value()
+        size = len(key or b"") + len(value or b"")
+        if size > REJECTED_BYTES_MAX:
+            headers.append(("error.cut-from-bytes", str(size)))
+            key = key and key[:ID_BYTES_MAX]
+            value = value and value[: REJECTED_BYTES_MAX - ID_BYTES_MAX]
+        self._transaction.ours(self._topics.rejected, owned.number, key, value, headers)
 
     def take_outcomes(self, owned: Owned, messages: list[Message]) -> None:
         """Decide answers to due events of one partition, in their order."""
@@ -205,14 +225,7 @@ class Turn:
             try:
                 outcome = events.decode_outcome(message.value() or b"")
             except Refused as refused:
-                source = Source(self._topics.outcomes, owned.number, offset)
-                self._transaction.ours(
-                    self._topics.rejected,
-                    owned.number,
-                    message.key(),
-                    message.value(),
-                    events.rejection_headers(refused, source),
-                )
+                self._write_rejected(owned, message, refused, self._topics.outcomes, offset)
                 continue
             pending.append((outcome, outcome.id.encode()))
         partition.hold([identifier for _, identifier in pending])

@@ -27,6 +27,8 @@ def test_bad_records_are_refused_and_good_ones_unharmed(
         return upstream.schedule(f"good-{number}", due_ms, receiver.url, tenant="acme")
 
     huge = orjson.dumps(upstream.schedule("huge", due_ms, receiver.url, payload="x" * 900_000))
+    # More than a command may have, and as much as the topic takes.
+    giant = b'{"type":"schedule","id":"giant"}' + b" " * 1_250_000
     unknown = orjson.dumps(upstream.schedule("typo", due_ms, receiver.url, not_aftr=due_ms))
     misplaced = orjson.dumps(upstream.schedule("misplaced", due_ms, receiver.url))
     upstream.send(
@@ -35,6 +37,7 @@ def test_bad_records_are_refused_and_good_ones_unharmed(
         (b"good-0", b"\xff\xfe{garbage"),
         good(1),
         (b"good-1", huge),
+        (b"good-1", giant),
         good(2),
         # Under every other id's key: at least one of them hashes to another partition.
         *((f"wrong-{n}".encode(), misplaced) for n in range(8)),
@@ -50,17 +53,19 @@ def test_bad_records_are_refused_and_good_ones_unharmed(
     assert worker.stop() == 0
     assert max(receiver.ids().values()) == 1
 
+    topic = deployment.settings.topics.rejected
     refused = {
-        record.headers["error.field"].decode(): record
-        for record in zeros.read_topic(deployment.settings, deployment.settings.topics.rejected)
+        (record.headers["error.code"], record.headers["error.field"]): (record.key, record.value)
+        for record in zeros.read_topic(deployment.settings, topic)
     }
-    assert refused.keys() == {"", "payload", "not_aftr"}
-    assert refused[""].value == b"\xff\xfe{garbage"
-    assert refused[""].key == b"good-0"
-    assert refused["payload"].value == huge
-    assert refused["not_aftr"].headers["error.code"] == b"unknown_field"
+    assert refused == {
+        (b"malformed", b""): (b"good-0", b"\xff\xfe{garbage"),
+        (b"too_large", b"payload"): (b"good-1", huge),
+        (b"too_large", b""): (b"good-1", giant),
+        (b"unknown_field", b"not_aftr"): (b"good-3", unknown),
+    }
     history = zeros.read(deployment.settings)
-    history.commands = [r for r in history.commands if r.value not in {huge, unknown}]
+    history.commands = [r for r in history.commands if r.value not in {huge, giant, unknown}]
     zeros.assert_all_zero(zeros.verdict(history, upstream.now_ms()))
 
 
