@@ -13,6 +13,7 @@ from streams.errors import Fenced
 from streams.settings import Settings, Topics
 
 COMMIT_TRIES_MAX: Final = 3
+FENCED: Final = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"}
 Headers = Sequence[tuple[str, str | bytes | None]]
 
 
@@ -142,9 +143,9 @@ class Transaction:
 
 
 def _failure(error: KafkaError, *, unknown: bool) -> Exception:
-    if error.name() in {"_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"}:
+    if error.name() in FENCED:
         return Fenced(
-            "another process took over this one's transactional id; "
-            "give each process its own --name, and end the older one"
+            "another process took over this one's transactional id, or its transaction timed out "
+            f"({error.name()}): give each process its own --name, then start again"
         )
     return TurnFailed(error, unknown=unknown or error.fatal())
