@@ -4,7 +4,7 @@ BIN := .venv/bin
 CHECKED := schemas buckets streams deploy tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check schemas bench soak lock clean
+.PHONY: help setup up test check schemas bench lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,9 +35,6 @@ schemas: setup ## write the JSON Schema and AsyncAPI files from the types
 
 bench: setup ## measure intake, drain, restore and lateness beside a bare transaction loop
 	$(BIN)/python -m tests.bench
-
-soak: setup ## the long fault tests
-	$(BIN)/python -m pytest -m soak
 
 lock: ## resolve the dependencies anew (needs uv)
 	uv pip compile pyproject.toml --extra local --group dev --python-version 3.11 --universal --generate-hashes --no-header --quiet --output-file requirements.lock
