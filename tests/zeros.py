@@ -246,7 +246,7 @@ def _judge_doubles(
                 settled.clear()
             elif reminder.state is State.CLAIMED and events.fire_id_of(reminder) in settled:
                 double.append(f"{reminder_id} left again after it was answered")
-            elif reminder.attempt > 0 and reminder.entry is Entry.EXPIRE:
+            elif reminder.fired_at_ms is not None and reminder.entry is Entry.EXPIRE:
                 settled.add(events.fire_id_of(reminder))
     for fire_id, answers in outcomes.items():
         final = sum(answer.status in events.FINAL for answer in answers)
