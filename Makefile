@@ -1,6 +1,8 @@
 # Everything a person types. `make` alone lists the targets.
 PYTHON ?= python3
 BIN := .venv/bin
+# Most tests on Kafka wait for a minute to come, so there are more of them at a time than cores.
+JOBS ?= 4
 CHECKED := schemas buckets streams deploy tests
 
 .DEFAULT_GOAL := help
@@ -22,7 +24,7 @@ up: setup ## set everything up and run it: Kafka, a processor, a delivery worker
 	@exec $(BIN)/minutewheel up $(ARGS)
 
 test: setup check ## set everything up and run every test, on a real Kafka
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS)
 
 check: setup ## format, lint, types, import rules
 	$(BIN)/ruff format --check $(CHECKED)
