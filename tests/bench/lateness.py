@@ -11,7 +11,7 @@ from multiprocessing.synchronize import Event
 import orjson
 
 from schemas.routing import partition_of, routing_key
-from streams import kafka, topics
+from streams import kafka, logs, topics
 from streams.clock import SystemClock
 from streams.processor.processor import Processor
 from streams.settings import Settings
@@ -23,6 +23,7 @@ GRACE_S = 15.0
 
 def run_processor(settings: Settings, ready: Event, stop: Event) -> None:
     """The body of the processor's own process."""
+    logs.configure("ERROR")
     processor = Processor(settings, SystemClock())
     processor.join()
     while not stop.is_set():

@@ -1,0 +1,61 @@
+"""Any node answers for any id, and for everything that is owed."""
+
+from __future__ import annotations
+
+import urllib.request
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.acceptance import upstream
+from tests.deployment import Deployment
+from tests.processes import Program
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+COUNT = 40
+
+
+def _due(worker: Program, query: str = "") -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://{worker.http}/v1/due{query}", timeout=10) as answer:
+        found: dict[str, Any] = orjson.loads(answer.read())
+        return found
+
+
+def test_two_nodes_answer_for_one_another(deployment: Deployment) -> None:
+    deployment.extra["static_membership"] = "false"
+    first, second = deployment.worker("a"), deployment.worker("b")
+    for worker in (first, second):
+        worker.start()
+    for worker in (first, second):
+        worker.wait_ready()
+    wait_until(
+        lambda: len(upstream.ready(first)) == len(upstream.ready(second)) == 2,
+        60,
+        "two partitions each",
+    )
+    due_ms = upstream.now_ms() + 3_600_000
+    names = [f"n/{number}" if number % 2 else f"n-{number}" for number in range(COUNT)]
+    upstream.send(
+        deployment,
+        *(upstream.schedule(name, due_ms, "due", tenant=f"t{len(name) % 2}") for name in names),
+    )
+    wait_until(
+        lambda: _due(first)["pending"] == _due(second)["pending"] == COUNT, 30, "both know it all"
+    )
+    for worker in (first, second):
+        for name in names:
+            found = upstream.get(worker, name)
+            assert found is not None
+            assert found["id"] == name
+        assert upstream.get(worker, "nobody") is None
+    by_hour = _due(second, "?by=hour")
+    assert by_hour == _due(first, "?by=hour")
+    assert sum(bucket["count"] for bucket in by_hour["buckets"]) == COUNT
+    assert sum(sum(bucket["tenants"].values()) for bucket in by_hour["buckets"]) == COUNT
+    assert first.stop() == 0, first.tail()
+    wait_until(lambda: len(upstream.ready(second)) == 4, 30, "the other one takes over at once")
+    wait_until(lambda: upstream.get(second, names[0]) is not None, 30, "and answers alone")
+    assert second.stop() == 0, second.tail()
