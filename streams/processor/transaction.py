@@ -51,7 +51,10 @@ class Transaction:
                 return
             except BufferError:
                 # The client's queue is full: let deliveries make room.
-                self._producer.poll(0.1)
+                self._call(partial(self._producer.poll, 0.1))
+            except KafkaException as raised:
+                # Mostly that an earlier record, refused meanwhile, has broken the transaction.
+                raise _failure(raised.args[0], unknown=False) from None
 
     def state(self, partition: int, identifier: bytes, value: bytes | None) -> None:
         """A reminder's new record, or null."""
@@ -80,10 +83,11 @@ class Transaction:
         noted = partial(self._note_refusal, (partition, identifier))
         try:
             self._produce(topic, value, key=identifier, headers=list(headers), on_delivery=noted)
-        except KafkaException as raised:
-            error = raised.args[0]
-            self.refused[partition, identifier] = error.name()
-            raise TurnFailed(error) from None
+        except TurnFailed as failed:
+            # Where the transaction is broken already, another record's refusal has done it.
+            if failed.error.code() != KafkaError._STATE:
+                self.refused[partition, identifier] = failed.error.name()
+            raise
 
     def _note_refusal(
         self, which: tuple[int, bytes], error: KafkaError | None, _message: Message
