@@ -105,3 +105,24 @@ def test_a_refusal_is_remembered_until_its_own_partition_is_back(
     lab.send(upstream.schedule("refused", 0, destination, payload=LARGE, retry=once))
     lab.turn_until(lambda: _state_of(lab, "refused") == "dead", "given up", timeout_s=15)
     lab.assert_all_zero("a", targets=(narrowed,))
+
+
+def test_many_small_records_for_a_topic_that_takes_only_small_batches(lab: Lab) -> None:
+    """The limit of a topic is a batch's, and a batch that is refused is refused as a whole."""
+    lab.active()
+    topic = _make_topic(lab, "small")
+    _limit(lab, topic, 20_000)
+    source = random.Random(2)
+    due_ms = upstream.now_ms() + 2_000
+    lab.send(
+        *(
+            upstream.schedule(
+                f"s-{n}", due_ms, f"topic:{topic}", payload=source.randbytes(500).hex()
+            )
+            for n in range(400)
+        )
+    )
+    lab.turn_until(lambda: lab.pending() == 400, "all taken in")
+    lab.turn_until(lambda: lab.pending() == 0, "all have left")
+    history = lab.assert_all_zero("a", targets=(topic,))
+    assert len(history.targets) == 400
