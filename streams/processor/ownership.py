@@ -82,7 +82,11 @@ class Ownership:
 
     def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """New partitions: paused until they are restored."""
-        consumer.incremental_assign(partitions)
+        # Any offset will do, since `_activate` sets the true one. Without one the client asks for
+        # the group's, of all partitions at once: one open transaction would hold up every other.
+        consumer.incremental_assign(
+            [TopicPartition(taken.topic, taken.partition, 0) for taken in partitions]
+        )
         consumer.pause(partitions)
         self.ever_assigned = True
         for taken in partitions:
