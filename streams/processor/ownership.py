@@ -284,6 +284,7 @@ class Ownership:
                     self._end_restore(owned)
             elif error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
                 self._stop_reading(owned)
+                self._log.error("store wiped", partition=owned.number, why=error.str())
                 self._start_over(owned)
                 del records[owned]
             elif error.fatal():
@@ -361,13 +362,14 @@ class Ownership:
         """Where to read commands: the group's offset, but never past what was applied.
 
         A group that was wound back is read again from there: what was applied is recognised by
-        its offset, counted, and has no second effect. A group wound forward would skip commands
-        nobody has decided: the applied offset counts then.
+        its offset, counted, and has no second effect. A group wound forward, or whose offset is
+        that of an older topic of the same name, would skip commands nobody has decided: the
+        applied offset counts then, also where nothing has been applied yet.
         """
         committed = bounds.committed
         if committed is None:
             return max(applied.commands, bounds.commands_low)
-        if committed > applied.commands and applied.commands > 0:
+        if committed > applied.commands:
             self._log.warning(
                 "group offset is ahead of what was applied: not skipping",
                 partition=owned.number,
