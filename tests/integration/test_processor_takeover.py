@@ -15,6 +15,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AlterConfigOpType
 from confluent_kafka.admin._config import ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewPartitions
 
 from buckets.partition import Applied, Partition
 from buckets.rocks_store import RocksMemory, RocksStore
@@ -23,9 +24,10 @@ from schemas import reminder as codec
 from schemas.routing import partition_of
 from streams import kafka as clients
 from streams import topics
-from streams.errors import EngineFailed
+from streams.errors import EngineFailed, PartitionsChanged
 from streams.processor import changelog
-from streams.processor.ownership import LOCK_WAIT_S
+from streams.processor.owned import Owned
+from streams.processor.ownership import LOCK_WAIT_S, Ownership
 from streams.processor.pressure import Publisher
 from tests import zeros
 from tests.acceptance import upstream
@@ -138,6 +140,35 @@ def test_outcomes_of_a_topic_made_anew_are_no_replays(lab: Lab) -> None:
     lab.active()
     lab.turn_until(lambda: lab.claims() == 0, "the new topic's answers taken in")
     lab.assert_all_zero("a")
+
+
+def test_partitions_that_were_added_are_noticed_before_any_of_them_is_worked_on(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C10. What a process owns may be new partitions only, in which nothing was ever written."""
+    lab.active()
+    _send(lab, "old")
+    _taken_in(lab, COUNT)
+    lab.close()
+    shutil.rmtree(lab.directory())
+    names = lab.settings.topics.all()
+    admin = clients.Cluster(lab.settings).admin
+    for future in admin.create_partitions([NewPartitions(name, 4) for name in names]).values():
+        future.result()
+    _send(lab, "new")
+    activate = Ownership._activate
+
+    def activate_new(self: Ownership, owned: Owned) -> None:
+        if owned.number >= lab.settings.partitions:
+            activate(self, owned)
+
+    monkeypatch.setattr(Ownership, "_activate", activate_new)
+    lab.processor()
+    with pytest.raises(PartitionsChanged, match="ids hash to other partitions"):
+        lab.turn_until(lambda: False, "the end", timeout_s=5)
+    lab.close()
+    written = zeros.read_topic(lab.settings, lab.settings.topics.state)
+    assert {record.partition for record in written} == {0, 1}
 
 
 # ---- a store in other hands ----
