@@ -203,6 +203,20 @@ class Cluster:
         """
         return self._offset(place, _END)
 
+    def committed_spans(self, places: list[TopicPartition]) -> list[tuple[int, int]]:
+        """First offset and end of what is committed, of each of these partitions."""
+        first, end = (
+            self._admin.list_offsets(
+                dict.fromkeys(places, which),
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=REQUEST_TIMEOUT_S,
+            )
+            for which in (_FIRST, _END)
+        )
+        return [
+            (int(first[place].result().offset), int(end[place].result().offset)) for place in places
+        ]
+
     def _offset(self, place: TopicPartition, which: OffsetSpec) -> int:
         futures = self._admin.list_offsets(
             {place: which},

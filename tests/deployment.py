@@ -12,6 +12,9 @@ from pathlib import Path
 from streams import kafka, topics
 from streams.settings import Settings
 from tests.processes import Program
+from tests.waiting import wait_until
+
+TOPICS_TIMEOUT_S = 30.0
 
 
 def free_http() -> str:
@@ -87,7 +90,14 @@ def deployed(
     """A deployment under a prefix of its own; its processes end with the block."""
     prefix = f"test-{uuid.uuid4().hex[:8]}."
     settings = Settings(bootstrap=bootstrap, prefix=prefix, partitions=partitions)
-    topics.create(kafka.Cluster(settings), settings)
+    cluster = kafka.Cluster(settings)
+    topics.create(cluster, settings)
+    # A broker hears of a new topic a moment after it has been made.
+    wait_until(
+        lambda: len(cluster.topics(settings.topics.all())) == len(settings.topics.all()),
+        TOPICS_TIMEOUT_S,
+        "the topics are there",
+    )
     deployment = Deployment(settings, directory, extra)
     try:
         yield deployment

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import orjson
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from buckets import keys
 from buckets.partition import Position
@@ -373,7 +373,9 @@ def read_topic(settings: Settings, topic: str) -> list[Record]:
     """Every committed record of a topic."""
     consumer = kafka.reader(settings, "zeros")
     described = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic]
-    consumer.assign([TopicPartition(topic, number, 0) for number in described.partitions])
+    consumer.assign(
+        [TopicPartition(topic, number, OFFSET_BEGINNING) for number in described.partitions]
+    )
     records: list[Record] = []
     ended: set[int] = set()
     deadline = time.monotonic() + READ_TIMEOUT_S

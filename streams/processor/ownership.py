@@ -28,9 +28,9 @@ from buckets.errors import StoreLocked
 from buckets.partition import Applied
 from streams import kafka
 from streams.clock import Clock
-from streams.errors import EngineFailed, PartitionsChanged
+from streams.errors import EngineFailed
 from streams.logs import Log
-from streams.processor import changelog
+from streams.processor import changelog, layout
 from streams.processor.owned import Bounds, Owned, Phase
 from streams.processor.stores import Identity, Stores
 from streams.settings import Settings
@@ -77,12 +77,17 @@ class Ownership:
         self._asking = ThreadPoolExecutor(max_workers=4, thread_name_prefix="bounds")
         self.owned: dict[int, Owned] = {}
         self.ever_assigned = False
+        self._layout_checked = False
 
     # ---- what the group says: called from inside the commands consumer's poll ----
 
     def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """New partitions: paused until they are restored."""
-        consumer.incremental_assign(partitions)
+        # Any offset will do, since `_activate` sets the true one. Without one the client asks for
+        # the group's, of all partitions at once: one open transaction would hold up every other.
+        consumer.incremental_assign(
+            [TopicPartition(taken.topic, taken.partition, 0) for taken in partitions]
+        )
         consumer.pause(partitions)
         self.ever_assigned = True
         for taken in partitions:
@@ -231,22 +236,33 @@ class Ownership:
         owned.phase = Phase.LOCATING
 
     def _bounds(self, number: int) -> Bounds:
-        """Ask the broker, in a thread beside the loop. Raises `Unstable`, `KafkaException`.
+        """Ask the broker, in a thread beside the loop.
 
         The ends come after the group's offset: the transaction in which a previous owner moved
-        it has then ended.
+        it has then ended. Raises `Unstable`, `KafkaException`, and `PartitionsChanged` where ids
+        hash to other partitions now.
         """
         topics, cluster = self._settings.topics, self._cluster
         commands = TopicPartition(topics.commands, number)
         state = TopicPartition(topics.state, number)
         outcomes = TopicPartition(topics.outcomes, number)
-        return Bounds(
+        bounds = Bounds(
             cluster.stable_offset(self._settings.processor_group, commands),
             cluster.first_offset(commands),
             cluster.first_offset(outcomes),
             cluster.first_offset(state),
             cluster.end_offset(state),
         )
+        if bounds.state_low == bounds.state_high and not self._layout_checked:
+            self._check_layout()
+        return bounds
+
+    def _check_layout(self) -> None:
+        """An empty partition: what the others were written with decides whether it is to be one."""
+        partitions = self._ids.partitions
+        found = layout.written_counts(self._settings, self._cluster, self._clock, partitions)
+        layout.refuse_another_count(found, partitions)
+        self._layout_checked = True
 
     def _begin_restore(self, owned: Owned, bounds: Bounds) -> None:
         start = max(owned.partition.changelog, bounds.state_low)
@@ -280,6 +296,7 @@ class Ownership:
                     self._end_restore(owned)
             elif error.code() in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
                 self._stop_reading(owned)
+                self._log.error("store wiped", partition=owned.number, why=error.str())
                 self._start_over(owned)
                 del records[owned]
             elif error.fatal():
@@ -337,11 +354,7 @@ class Ownership:
     def _checked_applied(self, owned: Owned) -> Applied:
         """The applied offsets, for the topics that exist today."""
         ids, applied = self._ids, owned.partition.applied
-        if applied.partitions not in {0, ids.partitions}:
-            raise PartitionsChanged(
-                f"the state was written with {applied.partitions} partitions, "
-                f"the topics now have {ids.partitions}: ids hash to other partitions"
-            )
+        layout.refuse_another_count({applied.partitions}, ids.partitions)
         commands, outcomes = applied.commands, applied.outcomes
         if applied.commands_topic not in {"", ids.commands}:
             self._log.error("commands topic is a new one", partition=owned.number)
@@ -357,13 +370,14 @@ class Ownership:
         """Where to read commands: the group's offset, but never past what was applied.
 
         A group that was wound back is read again from there: what was applied is recognised by
-        its offset, counted, and has no second effect. A group wound forward would skip commands
-        nobody has decided: the applied offset counts then.
+        its offset, counted, and has no second effect. A group wound forward, or whose offset is
+        that of an older topic of the same name, would skip commands nobody has decided: the
+        applied offset counts then, also where nothing has been applied yet.
         """
         committed = bounds.committed
         if committed is None:
             return max(applied.commands, bounds.commands_low)
-        if committed > applied.commands and applied.commands > 0:
+        if committed > applied.commands:
             self._log.warning(
                 "group offset is ahead of what was applied: not skipping",
                 partition=owned.number,

@@ -227,15 +227,24 @@ class Processor:
             busy = self._fill(turn, active, messages)
             committed = turn.commit(self._commands.consumer_group_metadata())
         except TurnFailed:
-            turn.note_refusals(self._refusals)
             if not turn.abort():
                 self._producer = None
+            # After the abort, which waits for the answer to every record.
+            turn.note_refusals(self._refusals)
             raise
-        self._refusals.clear()
+        self._forget_refusals()
         self._more |= busy
         if committed:
             metrics.TURN.observe(self._clock.monotonic_s() - started_s)
             metrics.TURN_RECORDS.observe(turn.inputs)
+
+    def _forget_refusals(self) -> None:
+        """They have had their effect; only those of partitions that are not back yet stay."""
+        if self._refusals:
+            waiting = {each.number for each in self._ownership.owned.values() if not each.active}
+            self._refusals = {
+                which: why for which, why in self._refusals.items() if which[0] in waiting
+            }
 
     def _fill(self, turn: Turn, active: list[Owned], messages: list[Message]) -> bool:
         """Decide everything there is; returns whether there is likely more at once."""

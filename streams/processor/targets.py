@@ -42,6 +42,11 @@ class Targets:
             return found
         return "MSG_SIZE_TOO_LARGE" if size_bytes + BATCH_OVERHEAD_BYTES > found else None
 
+    def batch_bytes_max(self, topic: str) -> int:
+        """The largest batch the topic takes, as far as it is known."""
+        _, found = self._known.get(topic, (0.0, ANY_SIZE))
+        return found if isinstance(found, int) else ANY_SIZE
+
     def _ask(self, topic: str) -> int | str:
         """The largest record the topic takes, in bytes, or the name of the error it answers."""
         try:

@@ -14,6 +14,12 @@ from streams.settings import Settings, Topics
 
 COMMIT_TRIES_MAX: Final = 3
 FENCED: Final = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"}
+BATCH_BYTES_MAX: Final = 1_000_000
+"""The client's own limit of a batch. A topic that takes these needs no care."""
+
+RECORD_OVERHEAD_BYTES: Final = 128
+"""What a record has at most around key, value and headers, of which there are a handful."""
+
 Headers = Sequence[tuple[str, str | bytes | None]]
 
 
@@ -41,6 +47,9 @@ class Transaction:
         self.refused: dict[tuple[int, bytes], str] = {}
         """(partition, id) → why its target topic did not take it."""
 
+        self._unsent_bytes: dict[str, int] = {}
+        """Target topic → what may still be put into one batch for it."""
+
     def _produce(self, topic: str, value: bytes | None, **more: Any) -> None:
         if not self._begun:
             self._call(self._producer.begin_transaction)
@@ -52,7 +61,10 @@ class Transaction:
                 return
             except BufferError:
                 # The client's queue is full: let deliveries make room.
-                self._producer.poll(0.1)
+                self._call(partial(self._producer.poll, 0.1))
+            except KafkaException as raised:
+                # Mostly that an earlier record, refused meanwhile, has broken the transaction.
+                raise _failure(raised.args[0], unknown=False) from None
 
     def state(self, partition: int, identifier: bytes, value: bytes | None) -> None:
         """A reminder's new record, or null."""
@@ -75,16 +87,36 @@ class Transaction:
         self._produce(topic, value, key=key, partition=partition, headers=list(headers))
 
     def target(
-        self, topic: str, partition: int, identifier: bytes, value: bytes, headers: Headers
+        self,
+        topic: str,
+        partition: int,
+        identifier: bytes,
+        value: bytes,
+        headers: Headers,
+        batch_bytes_max: int,
     ) -> None:
         """A reminder fired into its own topic; a refusal is noted, and the transaction fails."""
         noted = partial(self._note_refusal, (partition, identifier))
+        if batch_bytes_max < BATCH_BYTES_MAX:
+            size_bytes = len(identifier) + len(value) + RECORD_OVERHEAD_BYTES
+            size_bytes += sum(len(name) + len(content or "") for name, content in headers)
+            self._keep_batches_small(topic, size_bytes, batch_bytes_max)
         try:
             self._produce(topic, value, key=identifier, headers=list(headers), on_delivery=noted)
-        except KafkaException as raised:
-            error = raised.args[0]
-            self.refused[partition, identifier] = error.name()
-            raise TurnFailed(error) from None
+        except TurnFailed as failed:
+            # Where the transaction is broken already, another record's refusal has done it.
+            if failed.error.code() != KafkaError._STATE:
+                self.refused[partition, identifier] = failed.error.name()
+            raise
+
+    def _keep_batches_small(self, topic: str, size_bytes: int, batch_bytes_max: int) -> None:
+        """Send what waits before it gets too large for the topic, which would refuse all of it."""
+        unsent_bytes = self._unsent_bytes.get(topic, 0) + size_bytes
+        if unsent_bytes > batch_bytes_max:
+            self._call(partial(self._producer.flush, self._timeout_s))
+            self._unsent_bytes.clear()
+            unsent_bytes = size_bytes
+        self._unsent_bytes[topic] = unsent_bytes
 
     def _note_refusal(
         self, which: tuple[int, bytes], error: KafkaError | None, _message: Message

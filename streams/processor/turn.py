@@ -311,7 +311,8 @@ class Turn:
         if destination.startswith("topic:"):
             value, headers = events.topic_record(reminder)
             topic = destination.removeprefix("topic:")
-            self._transaction.target(topic, owned.number, identifier, value, headers)
+            room = self._targets.batch_bytes_max(topic)
+            self._transaction.target(topic, owned.number, identifier, value, headers, room)
         else:
             value, headers = events.due_event(reminder)
             key = routing_key(reminder.id)

@@ -2,8 +2,9 @@
 
     python -m tests.fault.crashing GAP COUNT worker …
 
-At the COUNT-th time it comes to the gap, the process is gone as if its power had been cut. Only
-the place is chosen here; everything else is the product's own code.
+At the COUNT-th time it comes to the gap, the process is gone as if its power had been cut; at
+`disk-full` its store refuses a write instead, once. Only the place is chosen here; everything
+else is the product's own code.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from buckets.errors import StoreUnavailable
 from buckets.partition import Partition
 from buckets.rocks_store import RocksStore
 from streams.console import cli
@@ -26,6 +28,10 @@ Patch = Callable[[Callable[[], None]], None]
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _refuse() -> None:
+    raise StoreUnavailable("IO error: No space left on device: While appending to file")
 
 
 def _before(owner: type, name: str) -> Patch:
@@ -67,7 +73,11 @@ GAPS: dict[str, Patch] = {
     "restoring": _after(Partition, "restore"),
     "restored-not-resumed": _before(Ownership, "_activate"),
     "inside-a-flush": _before(RocksStore, "flush"),
+    "disk-full": _before(RocksStore, "write"),
 }
+
+
+FAULTS: dict[str, Callable[[], None]] = {"disk-full": _refuse}
 
 
 def main() -> None:
@@ -79,10 +89,10 @@ def main() -> None:
         nonlocal left
         left -= 1
         if left == 0:
-            _die()
+            FAULTS.get(gap, _die)()
 
     GAPS[gap](arrive)
-    cli.main(arguments)
+    sys.exit(cli.main(arguments))
 
 
 if __name__ == "__main__":

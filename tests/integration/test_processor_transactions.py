@@ -1,0 +1,111 @@
+"""What becomes of a turn whose transaction is refused, fails, or ends nobody knows how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from streams import kafka as clients
+from streams.processor.transaction import COMMIT_TRIES_MAX
+from tests.acceptance import upstream
+from tests.kafka import RunningKafka
+from tests.processor_lab import Lab, laboratory
+
+pytestmark = pytest.mark.kafka
+
+COUNT = 30
+REFUSED = KafkaError(KafkaError.UNKNOWN_MEMBER_ID, "refused", txn_requires_abort=True)
+SILENT = KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True)
+
+
+class Script:
+    """What is to go wrong at the next transaction: calls by name, answered in this order.
+
+    A call is made (or not), and then its answer is replaced by the error, or passed on if None.
+    """
+
+    def __init__(self, **steps: list[tuple[bool, KafkaError | None]]) -> None:
+        self.steps = {name: list(answers) for name, answers in steps.items()}
+
+    def play(self, name: str, call: Any, arguments: Any) -> Any:
+        if not self.steps.get(name):
+            return call(*arguments)
+        made, error = self.steps[name].pop(0)
+        result = call(*arguments) if made else None
+        if error is not None:
+            raise KafkaException(error)
+        return result
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it has happened."""
+        return not any(self.steps.values())
+
+
+MADE, NOT_MADE = True, False
+FAULTS: dict[str, dict[str, list[tuple[bool, KafkaError | None]]]] = {
+    "offsets refused": {"send_offsets_to_transaction": [(NOT_MADE, REFUSED)]},
+    "commit refused": {"commit_transaction": [(NOT_MADE, REFUSED)]},
+    "commit refused, abort unanswered": {
+        "commit_transaction": [(NOT_MADE, REFUSED)],
+        "abort_transaction": [(NOT_MADE, SILENT)],
+    },
+    "answer late": {"commit_transaction": [(NOT_MADE, SILENT)]},
+    "answer lost, committed": {
+        "commit_transaction": [(MADE, SILENT)] + [(NOT_MADE, SILENT)] * (COMMIT_TRIES_MAX - 1)
+    },
+    "answer lost, committed, asked again": {"commit_transaction": [(MADE, SILENT)]},
+    "answer lost, not committed": {
+        "commit_transaction": [(NOT_MADE, SILENT)] * COMMIT_TRIES_MAX,
+        "abort_transaction": [(NOT_MADE, SILENT)],
+    },
+    "a record refused by the client": {"produce": [(MADE, None)] * 3 + [(NOT_MADE, REFUSED)]},
+}
+
+
+class Faulty:
+    """A transactional producer whose answers follow the script."""
+
+    script = Script()
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._producer, name)
+        if name not in Faulty.script.steps:
+            return call
+
+        def played(*arguments: Any, **named: Any) -> Any:
+            return Faulty.script.play(name, lambda *given: call(*given, **named), arguments)
+
+        return played
+
+
+@pytest.fixture
+def lab(kafka: RunningKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """Processors whose transactions can be made to fail."""
+    made = clients.transactional_producer
+    monkeypatch.setattr(clients, "transactional_producer", lambda *said: Faulty(made(*said)))
+    monkeypatch.setattr(Faulty, "script", Script())
+    with laboratory(kafka.bootstrap, tmp_path) as lab:
+        yield lab
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_turn_that_failed_is_redone_once(lab: Lab, fault: str) -> None:
+    """Once while commands are taken in, and once in a pure tick, which consumes nothing."""
+    lab.active()
+    due_ms = upstream.now_ms() + 2_000
+    Faulty.script = Script(**FAULTS[fault])
+    lab.send(*(upstream.schedule(f"t-{n}", due_ms, "due") for n in range(COUNT)))
+    lab.turn_until(lambda: Faulty.script.over and lab.pending() == COUNT, "all taken in")
+    assert lab.due() == []
+    Faulty.script = Script(**FAULTS[fault])
+    lab.turn_until(lambda: Faulty.script.over and lab.claims() == COUNT, "all fired")
+    history = lab.assert_all_zero("a")
+    assert len(history.due) == COUNT
