@@ -74,6 +74,21 @@ class Counts:
         for (hour, tenant), block in self._blocks.items():
             yield hour, tenant.decode(), sum(block)
 
-    def before_hour(self, hour: int) -> int:
-        """How many are due before an hour since 1970 begins."""
-        return sum(sum(block) for (at, _), block in self._blocks.items() if at < hour)
+    def before_minute(self, minute: int) -> int:
+        """How many are due before a minute since 1970 begins."""
+        hour, rest = divmod(minute, 60)
+        return sum(
+            sum(block) if at < hour else sum(block[:rest])
+            for (at, _), block in self._blocks.items()
+            if at <= hour
+        )
+
+    def first_minute(self) -> int | None:
+        """The earliest minute since 1970 in which something is due."""
+        first = min((at for at, _ in self._blocks), default=None)
+        if first is None:
+            return None
+        blocks = [block for (at, _), block in self._blocks.items() if at == first]
+        return first * 60 + min(
+            minute for block in blocks for minute, count in enumerate(block) if count
+        )

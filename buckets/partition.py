@@ -46,6 +46,7 @@ class Position(Struct, array_like=True):
     claims: int
     cursors_ms: list[int]
     husks_below: list[bytes]
+    current_ms: int = 0
 
 
 class Partition:
@@ -65,6 +66,7 @@ class Partition:
         position = self._decode_position(stored) if stored is not None else _new_position()
         self.changelog = position.changelog
         self.applied = position.applied
+        self.current_ms = position.current_ms
         self.counts = Counts(store.counts(), position.claims)
         self._wheels = tuple(
             Wheel(lane, store.scan, store.headers, cursor_ms=cursor_ms, husks_below=husks)
@@ -137,22 +139,26 @@ class Partition:
         """Take what is due at `now_ms` off the wheel into the overlay, earliest first per lane.
 
         At most `rows_max` in all, and so many on the claiming lane that no more than
-        `claims_max` stay unanswered. What this turn has already changed is left out: its new
-        place counts.
+        `claims_max` stay unanswered. Each lane has half of it, and what the other leaves: neither
+        can starve the other. What this turn has already changed is left out: its new place counts.
         """
+        claiming, free = self._wheels[Lane.CLAIMING], self._wheels[Lane.FREE]
+        claims = max(0, claims_max - self.counts.claims)
+        half = rows_max // 2
+        rows = claiming.take_due(now_ms, min(claims, half))
+        taken = len(rows)
+        rows += free.take_due(now_ms, rows_max - taken)
+        if taken == half:
+            rows += claiming.take_due(now_ms, min(claims - taken, rows_max - len(rows)))
         due: list[tuple[bytes, Reminder]] = []
-        for wheel in reversed(self._wheels):
-            room = rows_max - len(due)
-            if wheel.lane is Lane.CLAIMING:
-                room = min(room, claims_max - self.counts.claims)
-            for key, value in wheel.take_due(now_ms, room) if room > 0 else ():
-                identifier = keys.identifier(key)
-                if identifier in self._changed:
-                    continue
-                reminder = codec.decode(value)
-                self._headers[identifier] = codec.header_of(value)
-                self._standing[identifier] = reminder
-                due.append((identifier, reminder))
+        for key, value in rows:
+            identifier = keys.identifier(key)
+            if identifier in self._changed:
+                continue
+            reminder = codec.decode(value)
+            self._headers[identifier] = codec.header_of(value)
+            self._standing[identifier] = reminder
+            due.append((identifier, reminder))
         return due
 
     def next_ms(self, claims_max: int | None = None) -> int | None:
@@ -186,6 +192,11 @@ class Partition:
         headers = dict(zip(identifiers, self._store.headers(identifiers), strict=True))
         self._advance(records, headers, changelog, applied, None)
 
+    def mark_current(self, now_ms: int) -> None:
+        """Note in the store that at `now_ms` nothing of the changelog was missing in it."""
+        self.current_ms = now_ms
+        self._store.write(Batch(self._encode_position()))
+
     def abandon(self) -> None:
         """The turn did not commit: nothing of it is true."""
         self._clear()
@@ -207,6 +218,8 @@ class Partition:
         """
         self.changelog = changelog
         self.applied = applied
+        if now_ms is not None:
+            self.current_ms = now_ms
         try:
             self._apply(changed, headers, now_ms)
         except Exception:
@@ -263,6 +276,7 @@ class Partition:
                 self.counts.claims,
                 [wheel.cursor_ms for wheel in self._wheels],
                 [wheel.husks_below for wheel in self._wheels],
+                self.current_ms,
             )
         )
 

@@ -262,8 +262,13 @@ class RocksStore:
 
 
 def wipe(path: Path) -> None:
-    """Delete a store that is to be rebuilt."""
-    shutil.rmtree(path, ignore_errors=True)
+    """Delete a store that is to be rebuilt. Raises `StoreUnavailable` where that is refused."""
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be deleted: {error.strerror}") from None
 
 
 def _options(memory: RocksMemory, *, looked_up: bool = False) -> Options:

@@ -21,10 +21,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from streams import logs
 from streams.clock import SystemClock
 from streams.console.http import HOP_HEADER, RETRY_AFTER_S, Answer, Node
-from streams.errors import BadSetting, StreamsError
+from streams.errors import BadSetting, EngineFailed, StreamsError
 from streams.kafka import Cluster
 from streams.processor.processor import Processor
 from streams.settings import Settings
+from streams.topics import RECORD_BYTES_MAX
 
 STOP_TIMEOUT_S: Final = 30.0
 FAUST_STOP_TIMEOUT_S: Final = 5.0
@@ -67,12 +68,18 @@ class Engine(faust.Service):  # type: ignore[misc]
     def _end_worker(self, error: BaseException) -> None:
         self.add_future(self.crash(error))
 
-    async def on_stop(self) -> None:
-        """Let the turn finish and the partitions be handed over."""
+    def ask_to_stop(self) -> None:
+        """Let the turn finish; `on_stop` waits for it."""
         if self.processor is not None:
             self.processor.stop()
+
+    async def on_stop(self) -> None:
+        """Let the turn finish and the partitions be handed over."""
+        self.ask_to_stop()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, STOP_TIMEOUT_S)
+            if self._thread.is_alive():
+                self.failure = EngineFailed(f"the turn did not end within {STOP_TIMEOUT_S:g} s")
         self._bound_the_end()
 
     def _bound_the_end(self) -> None:
@@ -87,9 +94,14 @@ class Engine(faust.Service):  # type: ignore[misc]
 
 
 class WorkerApp(faust.App):  # type: ignore[misc]
-    """A Faust app that starts its engine at once, not after Faust's own recovery."""
+    """A Faust app whose engine starts before Faust's own recovery and is told first to stop."""
 
     engine: Engine
+
+    async def on_stop(self) -> None:
+        """Called when a signal has come, before Faust flushes anything."""
+        self.engine.ask_to_stop()
+        await super().on_stop()
 
     async def on_first_start(self) -> None:
         """Called before Faust connects to anything."""
@@ -113,6 +125,7 @@ def build(settings: Settings) -> WorkerApp:
         web_port=int(port),
         broker_commit_interval=1.0,
         consumer_auto_offset_reset="earliest",
+        producer_max_request_size=RECORD_BYTES_MAX,
         # A worker that was killed and comes back is the same member, and is not waited for.
         consumer_group_instance_id=settings.name,
         broker_session_timeout=settings.session_timeout_ms / 1_000,

@@ -11,14 +11,18 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    Message,
     Producer,
     TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.admin._topic import TopicDescription
 
+from schemas.errors import Refused
 from streams.errors import BrokerUnreachable, PartitionsChanged, TopicsMissing
 from streams.settings import Settings
 
@@ -116,6 +120,18 @@ def plain_producer(settings: Settings, role: str, compression: str = "lz4") -> P
     )
 
 
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    """A record's headers, or `Refused`. Ask once for each message: a failure is not repeatable.
+
+    The client fails on a name that is not UTF-8, and returns broken objects when asked again.
+    """
+    try:
+        found: Any = message.headers()
+    except Exception:
+        raise Refused("bad_header", "the name of a Kafka header is not UTF-8") from None
+    return found or []
+
+
 class Unstable(Exception):
     """A transaction that moves the offset is open; whether it commits is not known yet."""
 
@@ -156,6 +172,12 @@ class Cluster:
                 if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
                     raise
         return found
+
+    def config(self, topic: str) -> dict[str, str]:
+        """A topic's configuration. Raises `KafkaException`."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        futures = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
+        return {name: entry.value for name, entry in futures[resource].result().items()}
 
     def our_topics(self) -> dict[str, TopicDescription]:
         """All topics of the contract, or `TopicsMissing`, `PartitionsChanged`."""

@@ -29,6 +29,16 @@ class Wanted:
     config: dict[str, str]
 
 
+def view_changelog(settings: Settings) -> str:
+    """The topic in which Faust keeps the replicated view of `pressure`; Faust's name for it."""
+    return f"{settings.prefix}worker-pressure-view-changelog"
+
+
+def own_topics(settings: Settings) -> list[str]:
+    """Every topic that only minutewheel writes to."""
+    return [*settings.topics.all(), view_changelog(settings)]
+
+
 def wanted(topics: Topics) -> list[Wanted]:
     """All topics, in the contract's order."""
 

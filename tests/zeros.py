@@ -394,7 +394,10 @@ def read_topic(settings: Settings, topic: str) -> list[Record]:
 
 
 def _record(message: Any) -> Record:
-    headers = {name: value for name, value in message.headers() or () if value is not None}
+    try:
+        headers = {name: value for name, value in kafka.headers_of(message) if value is not None}
+    except Refused:
+        headers = {}
     return Record(
         message.partition(),
         message.offset(),

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
+from buckets.decisions import NEVER_SEEN
 from buckets.partition import Partition
 from schemas import events
 from schemas.errors import Refused
@@ -51,7 +52,7 @@ class Node:
             return _unavailable(f"partition {number} is busy")
         if found is not None:
             reminder = found[0]
-            if reminder is None:
+            if reminder is None or reminder.asked.version == NEVER_SEEN:
                 return 404, _problem("not_found", f"there is no reminder {reminder_id!r}", "id")
             return 200, events.description(reminder)
         owner = self._figures().get(str(number), {}).get("owner")

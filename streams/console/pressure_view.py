@@ -32,12 +32,14 @@ def owed(
     for figure in figures:
         pending += figure["pending"]
         claims += figure["claims"]
-        for at, tenants in figure[by + "s"].items():
+        names = figure["tenants"]
+        for at, counts in figure[by + "s"].items():
             at_ms = int(at) * width_ms
             after_start = from_ms is None or at_ms + width_ms > from_ms
             if after_start and (to_ms is None or at_ms < to_ms):
                 shown = bins.setdefault(at_ms, {})
-                for tenant, count in tenants.items():
+                for number, count in counts:
+                    tenant = names[number]
                     shown[tenant] = shown.get(tenant, 0) + count
     return {
         "by": by,

@@ -11,7 +11,6 @@ then is it resumed. All of that happens in steps between turns, so the others go
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -25,7 +24,8 @@ from confluent_kafka import (
 )
 
 from buckets.errors import StoreLocked
-from buckets.partition import Applied
+from buckets.partition import Applied, Partition
+from schemas.instants import DAY_MS
 from streams import kafka
 from streams.clock import Clock
 from streams.errors import EngineFailed
@@ -50,6 +50,25 @@ class TopicIds:
         self.outcomes = str(described[topics.outcomes].topic_id)
         self.state = str(described[topics.state].topic_id)
         self.partitions = len(described[topics.commands].partitions)
+        config = cluster.config(topics.state)
+        told_ms = int(config["min.compaction.lag.ms"]) + int(config["delete.retention.ms"])
+        # A tenth of it is left for clocks that differ.
+        self.store_age_ms_max = told_ms * 9 // 10
+
+    def check(self, cluster: kafka.Cluster, settings: Settings) -> None:
+        """Raises `EngineFailed` where a topic is not the one that was there at the start.
+
+        Also `TopicsMissing`, `PartitionsChanged`, and `KafkaException` while nobody answers.
+        """
+        described, topics = cluster.our_topics(), settings.topics
+        for name, known in (
+            (topics.commands, self.commands),
+            (topics.outcomes, self.outcomes),
+            (topics.state, self.state),
+        ):
+            same_count = len(described[name].partitions) == self.partitions
+            if str(described[name].topic_id) != known or not same_count:
+                raise EngineFailed(f"{name} is another topic than at the start: start again")
 
 
 class Ownership:
@@ -97,7 +116,7 @@ class Ownership:
 
     def revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Partitions handed over in good order: everything settled is flushed."""
-        self._let_go([given.partition for given in partitions])
+        self._let_go([given.partition for given in partitions], current=True)
         consumer.incremental_unassign(partitions)
 
     def lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -107,15 +126,18 @@ class Ownership:
         so closing is the same as after a revocation.
         """
         self._log.warning("lost", partitions=[gone.partition for gone in partitions])
-        self.revoked(consumer, partitions)
+        self._let_go([gone.partition for gone in partitions], current=False)
+        consumer.incremental_unassign(partitions)
 
-    def _let_go(self, numbers: list[int]) -> None:
+    def _let_go(self, numbers: list[int], *, current: bool) -> None:
         for number in numbers:
             owned = self.owned.pop(number, None)
             if owned is None:
                 continue
             self._stop_reading(owned)
             if owned.partition_or_none is not None:
+                if current and owned.active:
+                    owned.partition.mark_current(self._clock.now_ms())
                 owned.partition.store.close()
         if numbers:
             self._log.info("let go", partitions=numbers)
@@ -170,11 +192,15 @@ class Ownership:
     def fail(self) -> None:
         """A turn failed: nothing in memory is believed, the changelog is read again."""
         for owned in self.active:
-            self._commands.pause([self._commands_place(owned)])
-            self._stop_reading(owned)
-            owned.partition.abandon()
-            owned.phase = Phase.LOCATING
-            owned.bounds_asked = None
+            self._relocate(owned)
+
+    def _relocate(self, owned: Owned) -> None:
+        """Take an active partition back to where its offsets and ends are asked for."""
+        self._commands.pause([self._commands_place(owned)])
+        self._stop_reading(owned)
+        owned.partition.abandon()
+        owned.phase = Phase.LOCATING
+        owned.bounds_asked = None
 
     def reopen(self) -> None:
         """A store failed: close all and go through everything from the opening of the files."""
@@ -218,17 +244,31 @@ class Ownership:
             self._log.warning("waiting", partition=owned.number, why=error.args[0].str())
             owned.bounds_asked = None
             return
-        stored = owned.partition.changelog
-        if stored > bounds.state_high or 0 < stored < bounds.state_low:
-            self._log.error(
-                "store wiped",
-                partition=owned.number,
-                why=f"it ends at {stored}, the changelog spans "
-                f"{bounds.state_low} to {bounds.state_high}",
-            )
+        why = self._why_useless(owned.partition, bounds)
+        if why is not None:
+            self._log.error("store wiped", partition=owned.number, why=why)
             self._start_over(owned)
             return
         self._begin_restore(owned, bounds)
+
+    def _why_useless(self, partition: Partition, bounds: Bounds) -> str | None:
+        """Why reading on from where the store ends would not give today's state, or None."""
+        stored = partition.changelog
+        if stored == 0:
+            return None
+        if stored > bounds.state_high or stored < bounds.state_low:
+            return (
+                f"it ends at {stored}, the changelog spans "
+                f"{bounds.state_low} to {bounds.state_high}"
+            )
+        # Compaction takes away the news of what was forgotten, and nothing in the offsets says so.
+        age_ms = self._clock.now_ms() - partition.current_ms
+        if age_ms > self._ids.store_age_ms_max:
+            return (
+                f"it was current {age_ms // DAY_MS} days ago, the changelog tells what was "
+                f"forgotten for {self._ids.store_age_ms_max // DAY_MS} days"
+            )
+        return None
 
     def _start_over(self, owned: Owned) -> None:
         owned.partition_or_none = self._stores.reopen_empty(self._identity(owned), owned.partition)
@@ -246,6 +286,7 @@ class Ownership:
         commands = TopicPartition(topics.commands, number)
         state = TopicPartition(topics.state, number)
         outcomes = TopicPartition(topics.outcomes, number)
+        self._ids.check(cluster, self._settings)
         bounds = Bounds(
             cluster.stable_offset(self._settings.processor_group, commands),
             cluster.first_offset(commands),
@@ -400,19 +441,33 @@ class Ownership:
             error = message.error()
             if error is None:
                 found.append(message)
-            elif error.code() != KafkaError._PARTITION_EOF and error.fatal():
-                raise EngineFailed(error.str())
+            elif error.code() != KafkaError._PARTITION_EOF:
+                self._outcomes_failed(message.partition(), error)
         return found
 
-    def flush_stores(self, numbers: Iterable[int] | None = None) -> None:
-        """Bring the stores to disk, which bounds what a crash replays."""
+    def _outcomes_failed(self, number: int | None, error: KafkaError) -> None:
+        """The client reads this partition no more, or is at an end altogether."""
+        if error.fatal():
+            raise EngineFailed(error.str())
+        self._log.error("outcomes cannot be read", partition=number, error=error.str())
+        owned = None if number is None else self.owned.get(number)
+        if owned is not None and owned.active:
+            self._relocate(owned)
+
+    def flush_stores(self, now_ms: int) -> None:
+        """Bring the stores to disk, which bounds what a crash replays.
+
+        An active partition's store is marked as current: nothing of the log is missing in it.
+        """
         for owned in self.owned.values():
-            if owned.partition_or_none is not None and (numbers is None or owned.number in numbers):
+            if owned.active:
+                owned.partition.mark_current(now_ms)
+            if owned.partition_or_none is not None:
                 owned.partition.store.flush()
 
     def close(self) -> None:
         """Let go of everything."""
-        self._let_go(list(self.owned))
+        self._let_go(list(self.owned), current=False)
         self._asking.shutdown(cancel_futures=True)
         self._changelog.close()
         self._outcomes.close()

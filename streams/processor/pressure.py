@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 import orjson
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from buckets.partition import Partition
 from schemas import instants
+from streams import logs
+from streams.clock import Clock
 from streams.processor.owned import Owned
 from streams.settings import Settings
 
@@ -22,15 +24,21 @@ HOURS_AHEAD: Final = 14 * 24
 DAYS_AHEAD: Final = 400
 TENANTS_MAX: Final = 20
 OTHERS: Final = "(others)"
+REPEATED_S: Final = 30.0
+"""Unchanged figures are sent again, so that one that came late does not stand for ever."""
+
+SHARE_OF_TIME_MAX: Final = 0.05
+"""How much of the loop's time counting may take: with very many tenants it is done less often."""
 
 Bins = dict[int, dict[str, int]]
 
 
 def figures(partition: Partition, now_ms: int) -> dict[str, Any]:
-    """What one partition owes: counts by tenant per minute, hour and day since 1970.
+    """What one partition owes: counts per minute, hour and day since 1970.
 
-    Minutes are given for a day ahead, hours for two weeks, days for 400; what is overdue is in
-    the bins it was due in. Beyond TENANTS_MAX tenants, the smallest are put together.
+    A bin is a list of [index into `tenants`, count]. Minutes are given for a day ahead, hours for
+    two weeks, days for 400; all that is overdue by more than an hour is in the first bin. Beyond
+    TENANTS_MAX tenants, the smallest are put together. So the record stays below half a megabyte.
     """
     this_hour = now_ms // instants.HOUR_MS
     by_tenant: dict[str, int] = defaultdict(int)
@@ -39,31 +47,33 @@ def figures(partition: Partition, now_ms: int) -> dict[str, Any]:
     for hour, tenant, count in partition.counts.hours():
         by_tenant[tenant] += count
         if hour < this_hour + HOURS_AHEAD:
-            hours[hour][tenant] += count
+            hours[max(hour, this_hour - 1)][tenant] += count
         if hour // 24 < this_hour // 24 + DAYS_AHEAD:
-            days[hour // 24][tenant] += count
+            days[max(hour, this_hour - 1) // 24][tenant] += count
     minutes: Bins = defaultdict(lambda: defaultdict(int))
     for minute, tenant, count in partition.counts.minutes(this_hour * 60 + MINUTES_AHEAD):
-        minutes[minute][tenant] += count
+        minutes[max(minute, (this_hour - 1) * 60)][tenant] += count
     largest = sorted(by_tenant, key=by_tenant.__getitem__, reverse=True)[:TENANTS_MAX]
+    index = {tenant: number for number, tenant in enumerate(largest)}
     return {
         "pending": partition.counts.pending,
         "claims": partition.counts.claims,
-        "minutes": _bounded(minutes, set(largest)),
-        "hours": _bounded(hours, set(largest)),
-        "days": _bounded(days, set(largest)),
+        "tenants": [*largest, OTHERS],
+        "minutes": _indexed(minutes, index),
+        "hours": _indexed(hours, index),
+        "days": _indexed(days, index),
     }
 
 
-def _bounded(bins: Bins, named: set[str]) -> dict[str, dict[str, int]]:
-    bounded: dict[str, dict[str, int]] = {}
+def _indexed(bins: Bins, index: dict[str, int]) -> dict[str, list[list[int]]]:
+    indexed: dict[str, list[list[int]]] = {}
     for at, tenants in sorted(bins.items()):
-        shown: dict[str, int] = {}
+        shown: dict[int, int] = {}
         for tenant, count in tenants.items():
-            name = tenant if tenant in named else OTHERS
-            shown[name] = shown.get(name, 0) + count
-        bounded[str(at)] = shown
-    return bounded
+            number = index.get(tenant, len(index))
+            shown[number] = shown.get(number, 0) + count
+        indexed[str(at)] = [[number, count] for number, count in shown.items()]
+    return indexed
 
 
 class Publisher:
@@ -74,20 +84,28 @@ class Publisher:
         self._owner = settings.http_advertised or settings.http
         self._producer = producer
         self._interval_s = interval_s
+        self._log = logs.get("processor")
         self._next_s = 0.0
+        self._again_s = 0.0
         self._sent: dict[int, dict[str, Any]] = {}
 
-    def publish(self, partitions: Iterable[Owned], now_ms: int, monotonic_s: float) -> None:
+    def publish(self, partitions: Iterable[Owned], clock: Clock) -> None:
         """Publish what has changed, if the interval is over."""
-        if monotonic_s < self._next_s:
+        begun_s = clock.monotonic_s()
+        if begun_s < self._next_s:
             return
-        self._next_s = monotonic_s + self._interval_s
+        now_ms = clock.now_ms()
         current = {owned.number: figures(owned.partition, now_ms) for owned in partitions}
+        again = begun_s >= self._again_s
         for number, found in current.items():
-            if self._sent.get(number) != found:
+            if again or self._sent.get(number) != found:
                 self._send(number, found, now_ms)
         self._sent = current
         self._producer.poll(0)
+        ended_s = clock.monotonic_s()
+        self._next_s = begun_s + max(self._interval_s, (ended_s - begun_s) / SHARE_OF_TIME_MAX)
+        if again:
+            self._again_s = ended_s + REPEATED_S
 
     def _send(self, number: int, found: dict[str, Any], now_ms: int) -> None:
         body = {"partition": number, "owner": self._owner, "at": instants.text(now_ms), **found}
@@ -95,6 +113,7 @@ class Publisher:
             self._producer.produce(
                 self._topic, orjson.dumps(body), key=str(number).encode(), partition=number
             )
-        except BufferError:
-            # The brokers have been away for long; the next figures replace these.
+        except (BufferError, KafkaException) as error:
+            # The brokers have been away for long, or the topic: the next figures replace these.
+            self._log.warning("figures not published", partition=number, error=str(error))
             self._producer.poll(0)

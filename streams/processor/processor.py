@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Final, TypeVar
@@ -19,7 +20,7 @@ from buckets.errors import BucketsError, StoreDamaged
 from buckets.partition import Partition
 from buckets.rocks_store import RocksMemory
 from buckets.rules import Rules
-from schemas.instants import HOUR_MS
+from schemas.instants import MINUTE_MS
 from streams import kafka, logs, metrics
 from streams.clock import Clock
 from streams.errors import EngineFailed, Fenced
@@ -35,7 +36,10 @@ from streams.settings import Settings
 CLOCK_STEP_REPORTED_MS: Final = 1_000
 PRODUCER_TIMEOUT_S: Final = 5.0
 GAUGES_INTERVAL_S: Final = 1.0
-HORIZONS: Final = {"hour": 1, "day": 24, "week": 7 * 24}
+HORIZON_MINUTES: Final = {"hour": 60, "day": 24 * 60, "week": 7 * 24 * 60}
+FAILURE_PAUSE_S: Final = 0.01
+FAILURE_PAUSE_S_MAX: Final = 2.0
+FAILURES_COUNTED_MAX: Final = 10
 MANY_RECORDS: Final = 2_500
 """A turn with so many inputs is followed by the next without waiting."""
 
@@ -68,6 +72,9 @@ class Processor:
         self._questions: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._stopping = Event()
         self._more = False
+        self._first = 0
+        self._failures = 0
+        self._fires_max = settings.fires_per_turn_max
         self._flush_at_s = clock.monotonic_s() + settings.store_flush_s
         self._gauges_at_s = clock.monotonic_s()
         self._wall_minus_monotonic_ms = self._clock_difference_ms()
@@ -102,6 +109,9 @@ class Processor:
         future: Future[Answer | None] = Future()
 
         def answer() -> None:
+            if not future.set_running_or_notify_cancel():
+                # Nobody waits any more.
+                return
             owned = self._ownership.owned.get(number)
             try:
                 found = question(owned.partition) if owned is not None and owned.active else None
@@ -109,6 +119,8 @@ class Processor:
             except Exception as error:
                 # The question's own fault is the asker's to hear of, not the loop's to die of.
                 future.set_exception(error)
+                if isinstance(error, StoreDamaged):
+                    raise
 
         self._questions.put(answer)
         return future
@@ -154,26 +166,26 @@ class Processor:
     def turn(self) -> None:
         """One round: poll, restore a little, decide, commit, settle."""
         started_s = self._clock.monotonic_s()
-        self._answer_questions()
         messages = self._poll()
         if self._producer is None:
             # Nothing is active without a producer, so no message has been handed out in vain.
             self._producer = self._new_producer()
-        if self._producer is not None:
-            try:
+        try:
+            self._answer_questions()
+            if self._producer is not None:
                 self._work(self._producer, messages, started_s)
-            except TurnFailed as failed:
-                self._recover(failed)
-            except StoreDamaged as damaged:
-                self._rebuild(damaged)
-        self._housekeeping(started_s)
+            self._housekeeping(started_s)
+        except TurnFailed as failed:
+            self._recover(failed)
+        except StoreDamaged as damaged:
+            self._rebuild(damaged)
 
     def _work(self, producer: Producer, messages: list[Message], started_s: float) -> None:
         self._more = self._ownership.advance()
         active = self._ownership.active
         if active:
             self._one_turn(producer, active, messages, started_s)
-            self._publisher.publish(active, self._clock.now_ms(), started_s)
+            self._publisher.publish(active, self._clock)
 
     def _poll(self) -> list[Message]:
         """Commands that have arrived, waited for no longer than the next due entry allows."""
@@ -183,7 +195,10 @@ class Processor:
             if error is None:
                 found.append(message)
             elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                self._check_commands_topic(error)
+                # It may be slow to hear of the topic; one that is gone ends the process here.
+                self._log.warning("a broker does not know the topic yet", error=error.str())
+                with suppress(KafkaException):
+                    self._ids.check(self._cluster, self._settings)
             elif error.code() == KafkaError.FENCED_INSTANCE_ID:
                 raise Fenced("another process joined the group under this one's --name")
             elif error.fatal():
@@ -191,13 +206,6 @@ class Processor:
             else:
                 self._log.warning("commands cannot be read", error=error.str())
         return found
-
-    def _check_commands_topic(self, error: KafkaError) -> None:
-        """A broker does not know the topic: it may be slow to hear of it, or the topic is gone."""
-        name = self._settings.topics.commands
-        if not self._cluster.topics([name]):
-            raise EngineFailed(f"{name}: {error.str()}")
-        self._log.warning("a broker does not know the topic yet", topic=name)
 
     def _wait_s(self) -> float:
         if self._more:
@@ -226,13 +234,15 @@ class Processor:
         try:
             busy = self._fill(turn, active, messages)
             committed = turn.commit(self._commands.consumer_group_metadata())
-        except TurnFailed:
+        except TurnFailed as failed:
             if not turn.abort():
                 self._producer = None
             # After the abort, which waits for the answer to every record.
-            turn.note_refusals(self._refusals)
+            turn.note_refusals(failed, self._refusals)
             raise
         self._forget_refusals()
+        self._failures = 0
+        self._fires_max = min(2 * self._fires_max, self._settings.fires_per_turn_max)
         self._more |= busy
         if committed:
             metrics.TURN.observe(self._clock.monotonic_s() - started_s)
@@ -259,14 +269,32 @@ class Processor:
             owned = owned_by_number.get(number)
             if owned is not None and owned.active:
                 turn.take_outcomes(owned, answers)
-        share = max(1, self._settings.fires_per_turn_max // len(active))
-        due = [turn.take_due(owned, share) for owned in active]
-        return share in due or len(messages) >= MANY_RECORDS or len(outcomes) >= MANY_RECORDS
+        due = [turn.take_due(owned, share) for owned, share in self._shares(active)]
+        return (
+            sum(due) >= max(1, self._fires_max // 2)
+            or len(messages) >= MANY_RECORDS
+            or len(outcomes) >= MANY_RECORDS
+        )
+
+    def _shares(self, active: list[Owned]) -> list[tuple[Owned, int]]:
+        """How many entries each partition may fire, another one first each time.
+
+        Fewer after a turn that failed, down to one in all: so a record that breaks its transaction
+        without being named is found in the end.
+        """
+        self._first = (self._first + 1) % len(active)
+        turned = active[self._first :] + active[: self._first]
+        share = max(1, self._fires_max // len(active))
+        return [(owned, share) for owned in turned[: self._fires_max]]
 
     def _recover(self, failed: TurnFailed) -> None:
         """Nothing of the turn is believed: the changelog says what is true, and is read again."""
         metrics.ACK_FAILURES.inc()
         self._log.warning("turn failed", error=str(failed), unknown=failed.unknown)
+        self._fires_max = max(1, self._fires_max // 2)
+        # A little patience, so that a broker in trouble is not asked ever faster.
+        self._stopping.wait(min(FAILURE_PAUSE_S * 2**self._failures, FAILURE_PAUSE_S_MAX))
+        self._failures = min(self._failures + 1, FAILURES_COUNTED_MAX)
         if failed.unknown:
             # A new producer makes the coordinator end the old transaction, one way or the other.
             self._producer = None
@@ -308,7 +336,7 @@ class Processor:
         self._watch_clock()
         if started_s >= self._flush_at_s:
             self._flush_at_s = started_s + self._settings.store_flush_s
-            self._ownership.flush_stores()
+            self._ownership.flush_stores(self._clock.now_ms())
         if started_s >= self._gauges_at_s:
             self._gauges_at_s = started_s + GAUGES_INTERVAL_S
             self._set_gauges(self._clock.now_ms())
@@ -328,14 +356,14 @@ class Processor:
         metrics.CLAIMS.set(sum(partition.counts.claims for partition in partitions))
         metrics.RESTORE_REMAINING.set(self._ownership.restore_remaining)
         metrics.STORE_BYTES.set(sum(partition.store.size_bytes() for partition in partitions))
-        oldest = [at for partition in partitions if (at := partition.next_ms()) is not None]
-        metrics.OLDEST_DUE.set(min(oldest, default=0) / 1_000)
+        first = [at for each in partitions if (at := each.counts.first_minute()) is not None]
+        metrics.OLDEST_DUE.set(min(first, default=0) * 60)
         claims_max = self._rules.claims_max
         held_back = sum(partition.holds_back(now_ms, claims_max) for partition in partitions)
         metrics.THROTTLED.labels("claims").inc(held_back)
-        hour = now_ms // HOUR_MS
-        for name, hours in HORIZONS.items():
-            due = sum(partition.counts.before_hour(hour + hours) for partition in partitions)
+        minute = now_ms // MINUTE_MS
+        for name, minutes in HORIZON_MINUTES.items():
+            due = sum(each.counts.before_minute(minute + minutes) for each in partitions)
             metrics.DUE.labels(name).set(due)
 
     def _clock_difference_ms(self) -> int:

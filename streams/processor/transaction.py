@@ -13,6 +13,21 @@ from streams.errors import Fenced
 from streams.settings import Settings, Topics
 
 COMMIT_TRIES_MAX: Final = 3
+REFUSED_RECORD: Final = {
+    "MSG_SIZE_TOO_LARGE",
+    "RECORD_LIST_TOO_LARGE",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "TOPIC_EXCEPTION",
+    "INVALID_TOPIC_EXCEPTION",
+    "INVALID_RECORD",
+    "INVALID_TIMESTAMP",
+    "UNKNOWN_TOPIC_OR_PART",
+    "_UNKNOWN_TOPIC",
+    "_UNKNOWN_PARTITION",
+    "POLICY_VIOLATION",
+}
+"""What is said of one record and its topic, not of the transaction or the broker."""
+
 FENCED: Final = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "FENCED_INSTANCE_ID"}
 BATCH_BYTES_MAX: Final = 1_000_000
 """The client's own limit of a batch. A topic that takes these needs no care."""
@@ -40,7 +55,6 @@ class Transaction:
         self._topics: Topics = settings.topics
         self._timeout_s = settings.transaction_timeout_ms / 1_000
         self._begun = False
-        self.records = 0
         self.changelog: dict[int, int] = {}
         """Partition → the offset of its last state record, once delivered."""
 
@@ -54,7 +68,6 @@ class Transaction:
         if not self._begun:
             self._call(self._producer.begin_transaction)
             self._begun = True
-        self.records += 1
         while True:
             try:
                 self._producer.produce(topic, value, **more)
@@ -105,7 +118,7 @@ class Transaction:
             self._produce(topic, value, key=identifier, headers=list(headers), on_delivery=noted)
         except TurnFailed as failed:
             # Where the transaction is broken already, another record's refusal has done it.
-            if failed.error.code() != KafkaError._STATE:
+            if failed.error.name() in REFUSED_RECORD:
                 self.refused[partition, identifier] = failed.error.name()
             raise
 
@@ -121,8 +134,8 @@ class Transaction:
     def _note_refusal(
         self, which: tuple[int, bytes], error: KafkaError | None, _message: Message
     ) -> None:
-        # Purged: the transaction broke on another record and took this one along.
-        if error is not None and error.name() not in {"_PURGE_QUEUE", "_PURGE_INFLIGHT"}:
+        # Others are taken along where the transaction breaks, or fail with the broker.
+        if error is not None and error.name() in REFUSED_RECORD:
             self.refused[which] = error.name()
 
     def commit(self, offsets: list[TopicPartition], group_metadata: Any) -> None:

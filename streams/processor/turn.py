@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from buckets import decisions
 from buckets.decisions import Bury, Decision, Fire, Revoke
@@ -29,19 +29,27 @@ from schemas.limits import ID_CHARACTERS_MAX
 from schemas.reminder import Entry, Reminder, State
 from schemas.routing import partition_of_key, routing_key
 from streams import metrics
+from streams.kafka import headers_of
 from streams.processor import changelog
 from streams.processor.owned import Owned
 from streams.processor.targets import Targets
 from streams.processor.transaction import Transaction, TurnFailed
 from streams.settings import Settings
-from streams.topics import RECORD_BYTES_MAX
+from streams.topics import RECORD_BYTES_MAX, own_topics
 
+REFUSED_TOPIC: Final = {
+    "TOPIC_AUTHORIZATION_FAILED",
+    "TOPIC_EXCEPTION",
+    "INVALID_TOPIC_EXCEPTION",
+    "UNKNOWN_TOPIC_OR_PART",
+}
 FORWARDED_HEADER: Final = "minutewheel.forwarded-from"
 HEADERS_BYTES_MAX: Final = 131_072
 """Of a command that has to be moved: it must still fit with one header more."""
 
 REJECTED_BYTES_MAX: Final = RECORD_BYTES_MAX - 16_384
 ID_BYTES_MAX: Final = 4 * ID_CHARACTERS_MAX
+Headers = list[tuple[str, bytes | None]]
 Refusals = dict[tuple[int, bytes], str]
 
 
@@ -66,12 +74,13 @@ class Turn:
         self._refusals = refusals
         self._partitions = partitions
         self._now_ms = now_ms
-        self._own_destinations = frozenset(f"topic:{name}" for name in settings.topics.all())
+        self._own_destinations = frozenset(f"topic:{name}" for name in own_topics(settings))
         self._touched: dict[Owned, tuple[int, int]] = {}
         self.tally: Counter[tuple[Callable[..., Any], tuple[str, ...]]] = Counter()
         self.fire_lags_s: list[float] = []
         self.delivery_lags_s: list[float] = []
         self.inputs = 0
+        self.fired_into_topics: list[tuple[int, bytes]] = []
 
     # ---- inputs ----
 
@@ -80,7 +89,8 @@ class Turn:
         self.inputs += len(messages)
         partition = owned.partition
         applied = partition.applied.commands
-        pending: list[tuple[Message, int, Command, bytes]] = []
+        pending: list[tuple[Message, int, Headers, Command, bytes]] = []
+        _check_order(messages[0], owned.commands_next)
         offset = owned.commands_next
         for message in messages:
             offset = message.offset() or 0
@@ -89,30 +99,37 @@ class Turn:
                 self._count(metrics.DUPLICATES, "commands")
                 continue
             try:
-                command = self._decode(message)
+                headers = headers_of(message)
+                command = self._decode(message, headers)
                 identifier = command.id.encode()
                 owner = partition_of_key(identifier.partition(b"/")[0], self._partitions)
                 if owner != owned.number:
-                    self._forward(owned, owner, message, offset, command)
+                    value = message.value()
+                    if value is None:
+                        value, headers = commands.encode(command), []
+                    source = Source(self._topics.commands, owned.number, offset)
+                    self._forward(source, owner, command.id, value, headers)
                     continue
             except Refused as refused:
                 self._reject(owned, message, offset, refused)
+                self._count(metrics.COMMANDS, "unknown", "rejected")
                 continue
-            pending.append((message, offset, command, identifier))
-        partition.hold([identifier for _, _, _, identifier in pending])
-        for message, offset_of, command, identifier in pending:
-            self._decide_command(owned, message, offset_of, command, identifier)
+            pending.append((message, offset, headers, command, identifier))
+        partition.hold([identifier for *_, identifier in pending])
+        for entry in pending:
+            self._decide_command(owned, *entry)
         self._touch(owned, commands_next=offset + 1)
 
-    def _decode(self, message: Message) -> Command:
+    def _decode(self, message: Message, headers: Headers) -> Command:
         value = message.value()
         if value is None:
             return self._cancel_by_tombstone(message)
-        command = commands.decode(value, message.headers())  # type: ignore[arg-type]
-        if getattr(command, "destination", "due") in self._own_destinations:
+        command = commands.decode(value, headers)
+        destination = getattr(command, "destination", "due")
+        if destination in self._own_destinations or destination.startswith("topic:__"):
             raise Refused(
                 "own_topic",
-                "destination: a reminder cannot fire into our own topics",
+                "destination: a reminder cannot fire into our own topics, nor into Kafka's",
                 "destination",
             )
         return command
@@ -127,10 +144,15 @@ class Turn:
         )
 
     def _decide_command(
-        self, owned: Owned, message: Message, offset: int, command: Command, identifier: bytes
+        self,
+        owned: Owned,
+        message: Message,
+        offset: int,
+        headers: Headers,
+        command: Command,
+        identifier: bytes,
     ) -> None:
         partition = owned.partition
-        headers = message.headers()
         trace_parent = _trace_parent(headers) if headers else None
         try:
             decision = decisions.on_command(
@@ -145,11 +167,11 @@ class Turn:
         if decision.status is ReplyStatus.DUPLICATE:
             self._count(metrics.DUPLICATES, "schedule")
         if command.reply:
-            self._reply(owned, message, offset, command, decision)
+            event_id = commands.cloud_event_id(headers)
+            source = Source(self._topics.commands, owned.number, offset, event_id)
+            self._reply(owned, source, command, decision)
 
-    def _reply(
-        self, owned: Owned, message: Message, offset: int, command: Command, decision: Decision
-    ) -> None:
+    def _reply(self, owned: Owned, source: Source, command: Command, decision: Decision) -> None:
         reminder = decision.reminder or owned.partition.get(command.id.encode())
         if reminder is not None and reminder.asked.version == decisions.NEVER_SEEN:
             reminder = None
@@ -157,12 +179,7 @@ class Turn:
             command.id,
             None if reminder is None else reminder.asked.version,
             decision.status,
-            Source(
-                self._topics.commands,
-                owned.number,
-                offset,
-                commands.cloud_event_id(message.headers()),  # type: ignore[arg-type]
-            ),
+            source,
             self._now_ms,
             due_at_ms=None if reminder is None else reminder.asked.due_at_ms,
             detail=decision.detail,
@@ -172,26 +189,24 @@ class Turn:
         )
 
     def _forward(
-        self, owned: Owned, owner: int, message: Message, offset: int, command: Command
+        self, source: Source, owner: int, reminder_id: str, value: bytes, headers: Headers
     ) -> None:
-        """A producer with another partitioner, or no key, put it here: move it, once."""
-        headers: Any = message.headers() or []
+        """A producer with another partitioner, or no key, put it there: move it, once."""
         if any(name == FORWARDED_HEADER for name, _ in headers):
             raise Refused("misplaced", "id: forwarded once, and still on the wrong partition", "id")
-        if sum(len(name) + len(value or b"") for name, value in headers) > HEADERS_BYTES_MAX:
+        if sum(len(name) + len(content or b"") for name, content in headers) > HEADERS_BYTES_MAX:
             raise Refused("too_large", f"Kafka headers: at most {HEADERS_BYTES_MAX} bytes")
         self._transaction.ours(
-            self._topics.commands,
+            source.topic,
             owner,
-            routing_key(command.id),
-            message.value() if message.value() is not None else commands.encode(command),
-            [*headers, (FORWARDED_HEADER, f"{owned.number}/{offset}")],
+            routing_key(reminder_id),
+            value,
+            [*headers, (FORWARDED_HEADER, f"{source.partition}/{source.offset}")],
         )
         self._count(metrics.FORWARDED)
 
     def _reject(self, owned: Owned, message: Message, offset: int, refused: Refused) -> None:
         self._write_rejected(owned, message, refused, self._topics.commands, offset)
-        self._count(metrics.COMMANDS, "unknown", "rejected")
 
     def _write_rejected(
         self, owned: Owned, message: Message, refused: Refused, topic: str, offset: int
@@ -217,13 +232,20 @@ class Turn:
         partition = owned.partition
         pending: list[tuple[events.Outcome, bytes]] = []
         offset = owned.outcomes_next
+        _check_order(messages[0], offset)
         for message in messages:
             offset = message.offset() or 0
             if offset < partition.applied.outcomes:
                 self._count(metrics.DUPLICATES, "outcomes")
                 continue
             try:
-                outcome = events.decode_outcome(message.value() or b"")
+                value = message.value() or b""
+                outcome = events.decode_outcome(value)
+                owner = partition_of_key(routing_key(outcome.id), self._partitions)
+                if owner != owned.number:
+                    source = Source(self._topics.outcomes, owned.number, offset)
+                    self._forward(source, owner, outcome.id, value, headers_of(message))
+                    continue
             except Refused as refused:
                 self._write_rejected(owned, message, refused, self._topics.outcomes, offset)
                 continue
@@ -280,7 +302,10 @@ class Turn:
                 raise TurnFailed(raised.args[0]) from None
         if refusal is None:
             return decision
-        return decisions.on_refused_target(standing, refusal, self._now_ms, self._rules)
+        refused = decisions.on_refused_target(standing, refusal, self._now_ms, self._rules)
+        if refused.reminder is not None and refused.reminder.entry is Entry.RETRY:
+            self._count(metrics.RETRIES)
+        return refused
 
     # ---- writing ----
 
@@ -312,6 +337,7 @@ class Turn:
             value, headers = events.topic_record(reminder)
             topic = destination.removeprefix("topic:")
             room = self._targets.batch_bytes_max(topic)
+            self.fired_into_topics.append((owned.number, identifier))
             self._transaction.target(topic, owned.number, identifier, value, headers, room)
         else:
             value, headers = events.due_event(reminder)
@@ -386,9 +412,16 @@ class Turn:
         """Take everything back; returns False where not even that could be done."""
         return self._transaction.abort()
 
-    def note_refusals(self, refusals: Refusals) -> None:
-        """Remember which reminders' targets broke the transaction, for the turn that redoes it."""
+    def note_refusals(self, failed: TurnFailed, refusals: Refusals) -> None:
+        """Remember which reminders' targets broke the transaction, for the turn that redoes it.
+
+        A topic that may not be written to is refused before any record is: then nobody is told
+        which one it was, unless there was only one.
+        """
         refusals.update(self._transaction.refused)
+        alone = len(self.fired_into_topics) == 1 and not self._transaction.refused
+        if alone and failed.error.name() in REFUSED_TOPIC:
+            refusals[self.fired_into_topics[0]] = failed.error.name()
 
     def _publish_tally(self) -> None:
         for (metric, labels), count in self.tally.items():
@@ -398,7 +431,19 @@ class Turn:
         metrics.DELIVERY_LAG.observe_all(self.delivery_lags_s)
 
 
-def _trace_parent(headers: Any) -> str | None:
+def _check_order(first: Message, expected: int) -> None:
+    """A log that begins again before what was read is another log, or was cut."""
+    offset = first.offset()
+    if offset is not None and offset < expected:
+        raise TurnFailed(
+            KafkaError(
+                KafkaError.OFFSET_OUT_OF_RANGE,
+                f"{first.topic()} goes on at {offset}, after {expected - 1} was read",
+            )
+        )
+
+
+def _trace_parent(headers: Headers) -> str | None:
     for name, value in headers:
         if name in {"traceparent", "ce_traceparent"} and isinstance(value, bytes):
             return value.decode(errors="replace")[:64]

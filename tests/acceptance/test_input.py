@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import orjson
 import pytest
 
@@ -31,6 +35,7 @@ def test_bad_records_are_refused_and_good_ones_unharmed(
     giant = b'{"type":"schedule","id":"giant"}' + b" " * 1_250_000
     unknown = orjson.dumps(upstream.schedule("typo", due_ms, receiver.url, not_aftr=due_ms))
     misplaced = orjson.dumps(upstream.schedule("misplaced", due_ms, receiver.url))
+    _send_with_a_broken_header_name(deployment, "good-2", '{"id":"nameless"}')
     upstream.send(
         deployment,
         good(0),
@@ -60,6 +65,7 @@ def test_bad_records_are_refused_and_good_ones_unharmed(
     }
     assert refused == {
         (b"malformed", b""): (b"good-0", b"\xff\xfe{garbage"),
+        (b"bad_header", b""): (b"good-2", b'{"id":"nameless"}'),
         (b"too_large", b"payload"): (b"good-1", huge),
         (b"too_large", b""): (b"good-1", giant),
         (b"unknown_field", b"not_aftr"): (b"good-3", unknown),
@@ -67,6 +73,17 @@ def test_bad_records_are_refused_and_good_ones_unharmed(
     history = zeros.read(deployment.settings)
     history.commands = [r for r in history.commands if r.value not in {huge, giant, unknown}]
     zeros.assert_all_zero(zeros.verdict(history, upstream.now_ms()))
+
+
+def _send_with_a_broken_header_name(deployment: Deployment, key: str, value: str) -> None:
+    settings = deployment.settings
+    words = [settings.bootstrap, settings.topics.commands, key, value]
+    subprocess.run(
+        [sys.executable, "-m", "tests.acceptance.raw_header", *words],
+        env=os.environ | {"AIOKAFKA_NO_EXTENSIONS": "1"},
+        timeout=30,
+        check=True,
+    )
 
 
 def test_a_quiet_system_fires_its_only_reminder_on_time(

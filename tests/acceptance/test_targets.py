@@ -46,6 +46,7 @@ def test_only_the_impossible_targets_end_dead(deployment: Deployment) -> None:
         upstream.schedule("too-large", due_ms, f"topic:{narrow}", payload="x" * 5_000, retry=retry),
     )
     upstream.send(deployment, *commands)
+    upstream.send(deployment, upstream.schedule("inside", due_ms, "topic:__consumer_offsets"))
 
     def ended() -> bool:
         found = [upstream.get(worker, command["id"]) for command in (commands[0], commands[-1])]
@@ -61,6 +62,7 @@ def test_only_the_impossible_targets_end_dead(deployment: Deployment) -> None:
     assert large is not None
     assert [one["detail"] for one in nowhere["attempts"]] == ["UNKNOWN_TOPIC_OR_PART"] * 2
     assert [one["detail"] for one in large["attempts"]] == ["MSG_SIZE_TOO_LARGE"] * 2
+    assert upstream.get(worker, "inside") is None, "a reminder for one of Kafka's own topics"
     assert worker.stop() == 0
     history = zeros.read(settings, targets=[wide])
     delivered = [record.key for record in history.targets]

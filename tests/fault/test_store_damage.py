@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from buckets.partition import Partition
 from buckets.rocks_store import RocksMemory, RocksStore
 from tests import zeros
 from tests.acceptance import upstream
@@ -52,7 +53,17 @@ def _another_topics(store: Path) -> None:
     foreign.close()
 
 
-@pytest.mark.parametrize("damage", [_flip_rows, _lose_current, _cut_manifest, _another_topics])
+def _grow_old(store: Path) -> None:
+    """A disk that comes back after weeks: what was forgotten meanwhile is told no more."""
+    old = RocksStore(store, RocksMemory(32 << 20))
+    partition = Partition(old)
+    partition.mark_current(upstream.now_ms() - 9 * 86_400_000)
+    old.close()
+
+
+@pytest.mark.parametrize(
+    "damage", [_flip_rows, _lose_current, _cut_manifest, _another_topics, _grow_old]
+)
 def test_a_damaged_store_is_rebuilt(deployment: Deployment, damage: Callable[[Path], None]) -> None:
     worker = deployment.worker()
     worker.start()

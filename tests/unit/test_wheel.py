@@ -384,7 +384,17 @@ def test_claims_leave_no_more_unanswered_than_allowed() -> None:
 def test_the_limit_of_a_turn_is_for_both_lanes() -> None:
     partition = filled([("a", "due"), ("b", "topic:x"), ("c", "due"), ("d", "topic:y")], TEN)
     taken = [identifier for identifier, _ in partition.take_due(TEN, 3, 10)]
-    assert taken == [b"b", b"d", b"a"]
+    assert taken == [b"a", b"b", b"d"]
+
+
+def test_neither_lane_starves_the_other() -> None:
+    many = 40
+    for much, little in (("topic:x", "due"), ("due", "topic:x")):
+        backlog = [(f"m{number:02d}", much) for number in range(many)]
+        partition = filled([*backlog, ("z", little)], TEN)
+        taken = [identifier for identifier, _ in partition.take_due(TEN, 10, many)]
+        assert b"z" in taken
+        assert len(taken) == 10
 
 
 def test_an_abandoned_turn_gives_back_what_it_took() -> None:
