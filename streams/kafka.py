@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -28,6 +29,7 @@ from streams.settings import Settings
 
 REQUEST_TIMEOUT_S: Final = 10.0
 _FIRST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_headers: Final = methodcaller("headers")
 _END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 Assigned = Callable[[Consumer, list[TopicPartition]], None]
@@ -121,13 +123,15 @@ def plain_producer(settings: Settings, role: str, compression: str = "lz4") -> P
 
 
 def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
-    """A record's headers, or `Refused`. Ask once for each message: a failure is not repeatable.
+    """A record's headers, or `Refused`. Ask once for each message, and only here.
 
-    The client fails on a name that is not UTF-8, and returns broken objects when asked again.
+    On a name that is not UTF-8 the client returns a list with a hole in it beside the error it
+    sets. Touching the hole ends the process, and a call that the interpreter has made fast does
+    not look at the error: `methodcaller` calls in a way that always does.
     """
     try:
-        found: Any = message.headers()
-    except Exception:
+        found: Any = _headers(message)
+    except SystemError:
         raise Refused("bad_header", "the name of a Kafka header is not UTF-8") from None
     return found or []
 

@@ -6,11 +6,13 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, Message
 
+from schemas.errors import Refused
 from streams import logs
 from streams.clock import Clock
 from streams.delivery.ownership import Ownership
 from streams.delivery.partition import Due, Phase
 from streams.errors import EngineFailed
+from streams.kafka import headers_of
 
 READ_AHEAD_FACTOR: Final = 4
 """Due events held in memory per call that may run at a time."""
@@ -72,7 +74,7 @@ class Inflow:
         if error is not None:
             _report(error)
             return
-        partition, offset, headers = message.partition(), message.offset(), message.headers()
+        partition, offset = message.partition(), message.offset()
         assert partition is not None, "a record has a place"
         assert offset is not None, "a record has a place"
         owned = self._owned.get(partition)
@@ -82,8 +84,15 @@ class Inflow:
         if owned.phase is not Phase.OPEN:
             # To pass over it would let the committed offset pass over it too.
             raise EngineFailed(f"partition {partition} is paused and yet gave offset {offset}")
-        listed = headers if isinstance(headers, list) else None
-        owned.receive(Due(offset, message.key(), message.value(), listed))
+        owned.receive(Due(offset, message.key(), message.value(), _headers(message)))
+
+
+def _headers(message: Message) -> list[tuple[str, bytes | None]] | None:
+    try:
+        return headers_of(message)
+    except Refused:
+        # The event itself is in the value; what a stranger put beside it is not needed.
+        return None
 
 
 def _report(error: KafkaError) -> None:
