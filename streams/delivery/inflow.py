@@ -87,9 +87,9 @@ class Inflow:
         owned.receive(Due(offset, message.key(), message.value(), _headers(message)))
 
 
-def _headers(message: Message) -> list[tuple[str, bytes | None]] | None:
+def _headers(message: Message) -> list[tuple[str, str | bytes | None]] | None:
     try:
-        return headers_of(message)
+        return list(headers_of(message))
     except Refused:
         # The event itself is in the value; what a stranger put beside it is not needed.
         return None
