@@ -138,7 +138,8 @@ def build(settings: Settings) -> WorkerApp:
     app.web.blueprints = BlueprintManager([])
     app.engine = Engine(settings, loop=app.loop, beacon=app.beacon)
     figures = _pressure_view(app, settings)
-    _serve(app, Node(lambda: app.engine.processor, lambda: dict(figures.items())))
+    node = Node(lambda: app.engine.processor, lambda: dict(figures.items()), settings.http_token)
+    _serve(app, node)
     return app
 
 
@@ -166,11 +167,13 @@ def _pressure_view(app: faust.App, settings: Settings) -> Any:
 def _serve(app: faust.App, node: Node) -> None:
     @app.page("/v1/reminders/{id:.+}")  # type: ignore[untyped-decorator]
     async def reminder(_web: Any, request: web.Request, id: str) -> web.Response:  # noqa: A002
-        return _json(await node.reminder(id, hopped=HOP_HEADER in request.headers))
+        refused = node.refusal(request.headers)
+        hopped = HOP_HEADER in request.headers
+        return _json(refused or await node.reminder(id, hopped=hopped))
 
     @app.page("/v1/due")  # type: ignore[untyped-decorator]
     async def due(_web: Any, request: web.Request) -> web.Response:
-        return _json(node.due(request.query))
+        return _json(node.refusal(request.headers) or node.due(request.query))
 
     @app.page("/health/live")  # type: ignore[untyped-decorator]
     async def live(_web: Any, _request: web.Request) -> web.Response:
@@ -210,6 +213,11 @@ def run_worker(settings: Settings) -> int:
 
     Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged` before anything is started.
     """
+    if settings.kafka.get("security.protocol", "plaintext").lower() != "plaintext":
+        raise BadSetting(
+            "kafka: security.protocol: a worker's Faust part speaks plaintext only in this "
+            "release, unlike delivery workers and the command line"
+        )
     cluster = Cluster(settings)
     cluster.cluster_id()
     # Faust does not see for minutes a topic that appears after it: so all must be there now.

@@ -36,7 +36,9 @@ Assigned = Callable[[Consumer, list[TopicPartition]], None]
 
 
 def base(settings: Settings, role: str) -> dict[str, Any]:
-    """What every client shares. The user's own properties win over ours."""
+    """What every client shares. The user's own properties win over ours, here and in each client:
+    those that a promise rests on are refused when settings are read.
+    """
     return {
         "bootstrap.servers": settings.bootstrap,
         "client.id": f"minutewheel-{role}-{settings.name}",
@@ -83,6 +85,7 @@ def reader(settings: Settings, role: str) -> Consumer:
             "fetch.wait.max.ms": 50,
             "queued.max.messages.kbytes": 65_536,
         }
+        | dict(settings.kafka)
     )
 
 
@@ -103,22 +106,28 @@ def transactional_producer(settings: Settings, transactional_id: str, role: str)
             # transaction; the default of 100 ms would be most of a small turn.
             "retry.backoff.ms": 2,
         }
+        | dict(settings.kafka)
     )
 
 
-def plain_producer(settings: Settings, role: str, compression: str = "lz4") -> Producer:
-    """An idempotent producer for commands and figures, outside any transaction."""
+def plain_producer(settings: Settings, role: str, compression: str | None = None) -> Producer:
+    """An idempotent producer for commands and figures, outside any transaction.
+
+    `compression` is for readers that know no other, whatever the user prefers.
+    """
     return Producer(
         base(settings, role)
         | {
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
-            "compression.type": compression,
+            "compression.type": "lz4",
             "linger.ms": 5,
             "queue.buffering.max.messages": 1_000_000,
             "message.max.bytes": 2_097_152,
             "delivery.timeout.ms": 30_000,
         }
+        | dict(settings.kafka)
+        | ({} if compression is None else {"compression.type": compression})
     )
 
 

@@ -9,6 +9,7 @@ import socket
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
@@ -16,13 +17,31 @@ from streams.errors import BadSetting
 
 ENVIRONMENT_PREFIX: Final = "MINUTEWHEEL_"
 _BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-_SECRET: Final = frozenset({"webhook_secret", "kafka"})
+_SECRET: Final = frozenset({"webhook_secret", "http_token", "kafka"})
 """Settings whose values are never shown, also where they are refused."""
 
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{0,200}")
 """What topics may be called, with room left for their own names."""
 
 PORT_MAX: Final = 65_535
+PROMISED: Final = frozenset(
+    {
+        "acks",
+        "auto.offset.reset",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "isolation.level",
+        "partition.assignment.strategy",
+        "partitioner",
+        "transactional.id",
+    }
+)
+"""librdkafka's properties that the guarantees rest on; the rest is the operator's to choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +62,9 @@ class Settings:
     http: str = "127.0.0.1:6066"
     http_advertised: str = ""
     """The address other nodes reach this one's `http` at, if it is not the same."""
+
+    http_token: str = field(default="", repr=False)
+    """What callers of /v1 must send as `Authorization: Bearer …`; anyone may call if empty."""
 
     group_protocol: str = "classic"
     session_timeout_ms: int = 10_000
@@ -272,6 +294,22 @@ def _check(settings: Settings) -> None:
         # Only `http` has to be somewhere: the others are empty where they are not wanted.
         if (address or name == "http") and not _is_address(address):
             raise BadSetting(f"{name}: HOST:PORT, not {address!r}")
+
+    if not settings.http_token and not _is_loopback(settings.http):
+        raise BadSetting(
+            f"http: {settings.http} can be reached from elsewhere: set http_token, which callers "
+            "then send as 'Authorization: Bearer …', or listen on loopback"
+        )
+    for name in sorted(PROMISED & settings.kafka.keys()):
+        raise BadSetting(f"kafka: {name} cannot be set: what is promised rests on its value")
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _is_address(address: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from hmac import compare_digest
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -33,10 +34,23 @@ Figures = Callable[[], Mapping[str, Mapping[str, Any]]]
 class Node:
     """What one node can be asked."""
 
-    def __init__(self, processor: Callable[[], Processor | None], figures: Figures) -> None:
-        """`figures`: the replicated view, partition number (as text) → its latest figures."""
+    def __init__(
+        self, processor: Callable[[], Processor | None], figures: Figures, token: str
+    ) -> None:
+        """`figures`: the replicated view, partition number (as text) → its latest figures.
+
+        `token`: what callers must show, and what is shown to other nodes; "" for none.
+        """
         self._processor = processor
         self._figures = figures
+        self._authorization = f"Bearer {token}" if token else ""
+
+    def refusal(self, headers: Mapping[str, str]) -> Answer | None:
+        """The answer to a caller of /v1 who does not show the token; None to all others."""
+        shown = headers.get("Authorization", "")
+        if compare_digest(shown.encode(), self._authorization.encode()) or not self._authorization:
+            return None
+        return 401, _problem("unauthorized", "send 'Authorization: Bearer TOKEN'", "")
 
     async def reminder(self, reminder_id: str, *, hopped: bool) -> Answer:
         """GET /v1/reminders/{id}: from this node if it owns the id, else from the one that does."""
@@ -58,7 +72,22 @@ class Node:
         owner = self._figures().get(str(number), {}).get("owner")
         if owner is None or hopped:
             return _unavailable(f"partition {number} has no owner that is ready")
-        return await _ask_owner(owner, reminder_id)
+        return await self._ask_owner(owner, reminder_id)
+
+    async def _ask_owner(self, owner: str, reminder_id: str) -> Answer:
+        address = f"http://{owner}/v1/reminders/{quote(reminder_id, safe='')}"
+        headers = {HOP_HEADER: "1"}
+        if self._authorization:
+            headers["Authorization"] = self._authorization
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(address, headers=headers) as response,
+            ):
+                return response.status, orjson.loads(await response.read())
+        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError):
+            return _unavailable(f"{owner} owns it and does not answer")
 
     def due(self, query: Mapping[str, str]) -> Answer:
         """GET /v1/due?by&from&to."""
@@ -83,19 +112,6 @@ class Node:
 def _look_up(reminder_id: str) -> Callable[[Partition], tuple[Reminder | None]]:
     # A tuple, so that "not here" (None) and "there is none" ((None,)) stay apart.
     return lambda partition: (partition.look_up(reminder_id.encode()),)
-
-
-async def _ask_owner(owner: str, reminder_id: str) -> Answer:
-    address = f"http://{owner}/v1/reminders/{quote(reminder_id, safe='')}"
-    timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(address, headers={HOP_HEADER: "1"}) as response,
-        ):
-            return response.status, orjson.loads(await response.read())
-    except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError):
-        return _unavailable(f"{owner} owns it and does not answer")
 
 
 def _unavailable(why: str) -> Answer:

@@ -50,7 +50,8 @@ class Nodes:
 
         def once() -> bytes:
             address = self._address or self._owner_of(reminder_id)
-            return ask(address, path, f"there is no reminder {reminder_id!r}")
+            unknown = f"there is no reminder {reminder_id!r}"
+            return ask(address, path, unknown, self._settings.http_token)
 
         return self._until(once, timeout_s)
 
@@ -62,7 +63,8 @@ class Nodes:
             failure: NoNode | None = None
             for address in [self._address] if self._address else self._owners():
                 try:
-                    return ask(address, path, "this node does not tell what is due")
+                    unknown = "this node does not tell what is due"
+                    return ask(address, path, unknown, self._settings.http_token)
                 except NoNode as error:
                     failure = error
             raise failure or self._nobody()
@@ -144,7 +146,7 @@ class Nodes:
         return owners
 
 
-def ask(address: str, path: str, unknown: str) -> bytes:
+def ask(address: str, path: str, unknown: str, token: str = "") -> bytes:
     """The body that a node answers with.
 
     Raises `NotFound` saying `unknown` on 404, `Unavailable` on 503, `NoNode` if it is not there.
@@ -152,9 +154,12 @@ def ask(address: str, path: str, unknown: str) -> bytes:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise NoNode(f"{address!r} is no HOST:PORT")
+    headers = {"Accept": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=HTTP_TIMEOUT_S)
     try:
-        connection.request("GET", path, headers={"Accept": "application/json"})
+        connection.request("GET", path, headers=headers)
         response = connection.getresponse()
         body = response.read()
     except (OSError, http.client.HTTPException) as error:

@@ -71,3 +71,21 @@ def test_two_nodes_answer_for_one_another(deployment: Deployment) -> None:
     wait_until(lambda: len(upstream.ready(second)) == 4, 30, "the other one takes over at once")
     wait_until(lambda: _answers(second, names[0]), 30, "and answers alone")
     assert second.stop() == 0, second.tail()
+
+
+def test_a_token_is_asked_for_where_one_is_set(deployment: Deployment) -> None:
+    worker = deployment.worker(http_token="told-to-few")
+    worker.start()
+    worker.wait_ready()
+    address = f"http://{worker.http}/v1/due"
+    for shown in ({}, {"Authorization": "Bearer guessed"}):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(address, headers=shown), timeout=10)
+        with refused.value as answer:
+            assert answer.code == 401
+    told = urllib.request.Request(address, headers={"Authorization": "Bearer told-to-few"})
+    with urllib.request.urlopen(told, timeout=10) as answer:
+        assert answer.status == 200
+    assert upstream.metric(worker, "minutewheel_pending") == 0
+    assert worker.stop() == 0
+    assert "told-to-few" not in worker.log.read_text()

@@ -70,7 +70,7 @@ def test_variables_of_other_programs_and_of_our_other_parts_are_passed_over() ->
         ("retry_delays_s", "5, 60,600", (5, 60, 600)),
         ("egress_allow", "10.0.0.0/8, fd00::/8", ("10.0.0.0/8", "fd00::/8")),
         ("egress_allow", "", ()),
-        ("kafka", "acks=all, sasl.password=a=b", {"acks": "all", "sasl.password": "a=b"}),
+        ("kafka", "linger.ms=9, sasl.password=a=b", {"linger.ms": "9", "sasl.password": "a=b"}),
         ("kafka", "", {}),
         *(("static_membership", text, True) for text in ("true", "True", "1", "yes")),
         *(("static_membership", text, False) for text in ("false", "0", "no", "NO")),
@@ -231,7 +231,7 @@ ADDRESSES = ["http", "http_advertised", "deliver_http"]
 @pytest.mark.parametrize("name", ADDRESSES)
 @pytest.mark.parametrize("address", ["127.0.0.1:6066", "[::1]:80", "node-1.example:65535"])
 def test_addresses(name: str, address: str) -> None:
-    assert getattr(from_environment(**{name: address}), name) == address
+    assert getattr(from_environment(**{name: address, "http_token": "t"}), name) == address
 
 
 @pytest.mark.parametrize("name", ADDRESSES)
@@ -283,3 +283,21 @@ def test_names_under_the_prefix() -> None:
         )
     ]
     assert (settings.processor_group, settings.delivery_group) == ("p.processor", "p.delivery")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "localhost:1"])
+def test_loopback_needs_no_token(address: str) -> None:
+    assert load({"http": address}, environment={}).http == address
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:6066", "[::]:6066", "10.0.0.1:6066", "host:6066"])
+def test_elsewhere_than_on_loopback_a_token_is_needed(address: str) -> None:
+    with pytest.raises(BadSetting, match="http_token"):
+        load({"http": address}, environment={})
+    assert load({"http": address, "http_token": "t"}, environment={}).http == address
+
+
+def test_what_the_promises_rest_on_cannot_be_set() -> None:
+    with pytest.raises(BadSetting, match=r"isolation\.level"):
+        load({"kafka": {"isolation.level": "read_uncommitted"}}, environment={})
+    assert load({"kafka": {"linger.ms": "50"}}, environment={}).kafka == {"linger.ms": "50"}
