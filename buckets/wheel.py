@@ -56,8 +56,13 @@ from schemas.reminder import PLACE, Lane
 
 AHEAD_MS: Final = 5_000
 OPEN_ROWS_MAX: Final = 20_000
+OPEN_BYTES_MAX: Final = 32 << 20
 OVERFULL: Final = 3
 SCAN_ROWS: Final = 5_000
+SCAN_BYTES: Final = 4 << 20
+SCAN_ROWS_FIRST: Final = 64
+TAKE_BYTES_MAX: Final = 16 << 20
+"""Rows of a legal size may be 300 times as large as usual ones, so all is bounded in bytes too."""
 
 Scan = Callable[[bytes, bytes, int], list[Pair]]
 Headers = Callable[[list[bytes]], list[bytes | None]]
@@ -75,6 +80,7 @@ class Wheel:
         cursor_ms: int = 0,
         husks_below: bytes = b"",
         rows_max: int = OPEN_ROWS_MAX,
+        bytes_max: int = OPEN_BYTES_MAX,
     ) -> None:
         """`cursor_ms` and `husks_below` as a previous wheel of this store left them."""
         self.lane = lane
@@ -84,8 +90,11 @@ class Wheel:
         self._scan = scan
         self._headers = headers
         self._rows_max = rows_max
+        self._bytes_max = bytes_max
+        self._scan_rows = min(SCAN_ROWS_FIRST, SCAN_ROWS)
         self._heap: list[bytes] = []
         self._rows: dict[bytes, bytes] = {}
+        self._bytes = 0
 
     def next_ms(self) -> int | None:
         """When the earliest live row is due; None if no opened minute holds one."""
@@ -93,16 +102,23 @@ class Wheel:
         return None if first is None else keys.at_ms(first)
 
     def take_due(self, now_ms: int, rows_max: int) -> list[Pair]:
-        """Take up to `rows_max` rows due at `now_ms` out of the heap, earliest first."""
+        """Take up to `rows_max` rows due at `now_ms` out of the heap, earliest first.
+
+        Fewer where they are so large that they would come to more than TAKE_BYTES_MAX.
+        """
         end = keys.bound(self.lane, now_ms + 1)
         taken: list[Pair] = []
-        while len(taken) < rows_max:
+        taken_bytes = 0
+        while len(taken) < rows_max and taken_bytes < TAKE_BYTES_MAX:
             first = self._first()
             if first is not None and first < end:
                 heappop(self._heap)
-                taken.append((first, self._rows.pop(first)))
+                value = self._rows.pop(first)
+                taken.append((first, value))
+                taken_bytes += len(value)
             elif not self.open(now_ms) or (self.open_to > end and not self._is_due(end)):
                 break
+        self._bytes -= taken_bytes
         return taken
 
     def _is_due(self, end: bytes) -> bool:
@@ -123,19 +139,28 @@ class Wheel:
         """
         horizon_ms = keys.minute_start_ms(now_ms + AHEAD_MS) + MINUTE_MS
         limit = keys.bound(self.lane, horizon_ms)
-        if self.open_to >= limit or len(self._rows) >= self._rows_max:
+        full = len(self._rows) >= self._rows_max or self._bytes >= self._bytes_max
+        if self.open_to >= limit or full:
             return False
-        found = self._scan(self.open_to, limit, SCAN_ROWS)
+        found = self._scan(self.open_to, limit, self._scan_rows)
         start = self.open_to
-        self.open_to = found[-1][0] + b"\0" if len(found) == SCAN_ROWS else limit
+        self.open_to = found[-1][0] + b"\0" if len(found) == self._scan_rows else limit
+        self._size_next_scan(found)
         live = found if start >= self.husks_below else self._without_husks(found)
         self.husks_below = max(self.husks_below, self.open_to)
         self._rows.update(live)
+        self._bytes += sum(len(value) for _, value in live)
         # Opened rows lie behind everything opened before, so appending them in order keeps the
         # heap a heap unless a later key was placed meanwhile.
         self._heap.extend(key for key, _ in live)
         heapify(self._heap)
         return True
+
+    def _size_next_scan(self, found: list[Pair]) -> None:
+        """As many rows as come to about SCAN_BYTES, if they are like the last ones."""
+        if found:
+            mean_bytes = sum(len(value) for _, value in found) // len(found) + 1
+            self._scan_rows = min(SCAN_ROWS, max(1, SCAN_BYTES // mean_bytes))
 
     def _without_husks(self, found: list[Pair]) -> list[Pair]:
         headers = self._headers([keys.identifier(key) for key, _ in found])
@@ -151,22 +176,32 @@ class Wheel:
         if minute_ms < self.cursor_ms:
             self.cursor_ms = minute_ms
         if key < self.open_to:
+            self._bytes += len(value) - len(self._rows.get(key, b""))
             self._rows[key] = value
             heappush(self._heap, key)
-            if len(self._rows) > OVERFULL * self._rows_max:
+            too_many = len(self._rows) > OVERFULL * self._rows_max
+            if too_many or (self._bytes > OVERFULL * self._bytes_max and len(self._rows) > 1):
                 self._shut_latest()
 
     def _shut_latest(self) -> None:
-        """Too many rows were placed in opened minutes: leave the latest of them to the store."""
+        """Too much was placed in opened minutes: leave the latest of it to the store."""
         live = sorted(self._rows)
-        self._heap = live[: self._rows_max]
-        self.open_to = live[self._rows_max]
-        for key in live[self._rows_max :]:
+        kept = kept_bytes = 0
+        # One is always kept and one always left, or nothing would come of it.
+        while kept < min(self._rows_max, len(live) - 1) and (
+            kept == 0 or kept_bytes < self._bytes_max
+        ):
+            kept_bytes += len(self._rows[live[kept]])
+            kept += 1
+        self._heap = live[:kept]
+        self.open_to = live[kept]
+        for key in live[kept:]:
             del self._rows[key]
+        self._bytes = kept_bytes
 
     def remove(self, key: bytes) -> bool:
         """A row is no longer live. Returns whether it becomes a husk, so needs no delete."""
-        self._rows.pop(key, None)
+        self._bytes -= len(self._rows.pop(key, b""))
         return key < self.husks_below
 
     def close_past(self, now_ms: int) -> Pair | None:
@@ -187,4 +222,5 @@ class Wheel:
         """Forget what is in memory: a turn failed, and rows were taken that did not fire."""
         self._heap.clear()
         self._rows.clear()
+        self._bytes = 0
         self.open_to = keys.bound(self.lane, self.cursor_ms)

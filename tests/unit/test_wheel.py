@@ -402,3 +402,34 @@ def test_an_abandoned_turn_gives_back_what_it_took() -> None:
     first = partition.take_due(TEN, 2, 10)
     partition.abandon()
     assert partition.take_due(TEN, 2, 10) == first
+
+
+def test_large_rows_are_opened_and_taken_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("buckets.wheel.TAKE_BYTES_MAX", 5_000)
+    monkeypatch.setattr("buckets.wheel.SCAN_BYTES", 4_000)
+    store = MemoryStore()
+    values = {keys.bound(0, TEN) + b"%02d" % number: b"v" * 1_000 for number in range(100)}
+    batch = Batch(b"", row_puts=list(values.items()))
+    store.write(batch)
+    wheel = Wheel(Lane.CLAIMING, store.scan, store.headers, cursor_ms=TEN, bytes_max=20_000)
+    opened = 0
+    while wheel.open(TEN):
+        opened += 1
+    assert opened > 0
+    taken: list[bytes] = []
+    while rows := wheel.take_due(TEN, 1_000):
+        assert sum(len(value) for _, value in rows) <= 5_000
+        taken += [key for key, _ in rows]
+    assert taken == sorted(values)
+
+
+def test_large_rows_placed_in_an_opened_minute_are_left_to_the_store() -> None:
+    store = MemoryStore()
+    wheel = Wheel(Lane.CLAIMING, store.scan, store.headers, cursor_ms=TEN, bytes_max=10_000)
+    assert wheel.open(TEN)
+    names = [keys.bound(0, TEN + number) + b"x" for number in range(60)]
+    for name in reversed(names):
+        store.write(Batch(b"", row_puts=[(name, b"v" * 1_000)], index_puts=[(b"x", name)]))
+        wheel.place(name, b"v" * 1_000)
+    assert wheel.open_to < names[-1]
+    assert wheel.next_ms() == TEN
