@@ -24,7 +24,7 @@ up: setup ## set everything up and run it: Kafka, a processor, a delivery worker
 	@exec $(BIN)/minutewheel up $(ARGS)
 
 test: setup check ## set everything up and run every test, on a real Kafka
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 check: setup ## format, lint, types, import rules
 	$(BIN)/ruff format --check $(CHECKED)
