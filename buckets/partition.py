@@ -18,6 +18,7 @@ from buckets.store import Batch, Store
 from buckets.wheel import Wheel
 from schemas import reminder as codec
 from schemas.errors import UnknownFormat
+from schemas.instants import MINUTE_MS
 from schemas.reminder import Lane, Reminder
 
 POSITION_FORMAT: Final = 1
@@ -173,6 +174,19 @@ class Partition:
             if not (full and wheel.lane is Lane.CLAIMING) and (at := wheel.next_ms()) is not None
         ]
         return min(times, default=None)
+
+    def oldest_pending_ms(self) -> int | None:
+        """When the oldest pending reminder is due, None if nothing is pending.
+
+        Exact on the claiming lane. On the other, which holds more than pending reminders, it is
+        the end of the first minute that has any: never earlier than the truth.
+        """
+        minute = self.counts.first_minute()
+        if minute is None:
+            return None
+        claiming_ms = self._wheels[Lane.CLAIMING].next_ms()
+        by_count_ms = (minute + 1) * MINUTE_MS
+        return by_count_ms if claiming_ms is None else min(claiming_ms, by_count_ms)
 
     def holds_back(self, now_ms: int, claims_max: int) -> bool:
         """Whether something that is due has to wait until a due event is answered."""

@@ -7,6 +7,7 @@ replicated view: what each partition owes, and who owns it.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import threading
@@ -57,6 +58,8 @@ class Engine(faust.Service):  # type: ignore[misc]
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             self.processor = Processor(self._settings, SystemClock())
+            # What was made to get here lives as long as the process: no need to collect it.
+            gc.freeze()
             if not self.should_stop:
                 self.processor.run()
         except BaseException as error:

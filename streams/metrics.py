@@ -56,7 +56,7 @@ PENDING = Gauge("minutewheel_pending", "Reminders waiting to fire.")
 DUE = Gauge("minutewheel_due", "Reminders due within the horizon.", ["horizon"])
 CLAIMS = Gauge("minutewheel_claims", "Due events that have not been answered.")
 OLDEST_DUE = Gauge(
-    "minutewheel_oldest_due_timestamp_seconds", "Minute of the oldest pending due time, or 0."
+    "minutewheel_oldest_due_timestamp_seconds", "Due time of the oldest pending reminder, or 0."
 )
 FIRE_LAG = TurnHistogram("minutewheel_fire_lag_seconds", "Fired minus due, first attempts.", _LAG_S)
 DELIVERY_LAG = TurnHistogram("minutewheel_delivery_lag_seconds", "Final outcome minus due.", _LAG_S)

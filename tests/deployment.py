@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import socket
+import random
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deploy.broker.probe import is_free
 from streams import kafka, topics
 from streams.settings import Settings
 from tests.processes import Program
@@ -17,11 +18,18 @@ from tests.waiting import wait_until
 TOPICS_TIMEOUT_S = 30.0
 
 
+# Beside the range brokers are put into, and below that of outgoing connections.
+HTTP_PORTS = (10_000, 19_000)
+
+
 def free_http() -> str:
-    """A loopback address whose port is free."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    """A loopback address whose port is free, and the next one too."""
+    # Not from the seeded generator: two runs at once must not try the same ports.
+    source = random.SystemRandom()
+    while True:
+        port = source.randrange(*HTTP_PORTS)
+        if is_free(port) and is_free(port + 1):
+            return f"127.0.0.1:{port}"
 
 
 @dataclass

@@ -6,7 +6,6 @@ changes only which partitions the next turn sees.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -144,8 +143,6 @@ class Processor:
         The producer comes first: it ends the transaction that a killed process of this name may
         have left open, which would hold up its partitions until it times out.
         """
-        # What was made to get here lives as long as the process: the collector need not look at it.
-        gc.freeze()
         self._producer = self._new_producer()
         self._commands.subscribe(
             [self._settings.topics.commands],
@@ -356,8 +353,8 @@ class Processor:
         metrics.CLAIMS.set(sum(partition.counts.claims for partition in partitions))
         metrics.RESTORE_REMAINING.set(self._ownership.restore_remaining)
         metrics.STORE_BYTES.set(sum(partition.store.size_bytes() for partition in partitions))
-        first = [at for each in partitions if (at := each.counts.first_minute()) is not None]
-        metrics.OLDEST_DUE.set(min(first, default=0) * 60)
+        oldest = [at for each in partitions if (at := each.oldest_pending_ms()) is not None]
+        metrics.OLDEST_DUE.set(min(oldest, default=0) / 1_000)
         claims_max = self._rules.claims_max
         held_back = sum(partition.holds_back(now_ms, claims_max) for partition in partitions)
         metrics.THROTTLED.labels("claims").inc(held_back)

@@ -53,12 +53,23 @@ def test_properties_add_up_and_win_over_file_and_environment(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "settings.toml"
-    file.write_text('prefix = "file."\nbootstrap = "file:1"\n[kafka]\nretries = "1"\nacks = "1"\n')
+    file.write_text(
+        'prefix = "file."\nbootstrap = "file:1"\n[kafka]\nretries = "1"\n"batch.size" = "1"\n'
+    )
     monkeypatch.setenv("MINUTEWHEEL_PREFIX", "environment.")
-    words = ["-X", "acks=all", "topics", "check", "-X", "linger.ms=3", "--config", str(file)]
+    words = [
+        "-X",
+        "batch.size=9",
+        "topics",
+        "check",
+        "-X",
+        "linger.ms=3",
+        "--config",
+        str(file),
+    ]
     assert cli.main(words) == 0
     settings = seen[0][0].settings()
-    assert settings.kafka == {"retries": "1", "acks": "all", "linger.ms": "3"}
+    assert settings.kafka == {"retries": "1", "batch.size": "9", "linger.ms": "3"}
     assert (settings.prefix, settings.bootstrap) == ("environment.", "file:1")
     assert seen[0][0].names_a_cluster()
 
