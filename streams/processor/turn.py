@@ -43,6 +43,7 @@ REFUSED_TOPIC: Final = {
     "INVALID_TOPIC_EXCEPTION",
     "UNKNOWN_TOPIC_OR_PART",
 }
+TYPE_NAMES: Final = {form: name for name, form in commands.COMMAND_TYPES.items()}
 FORWARDED_HEADER: Final = "minutewheel.forwarded-from"
 HEADERS_BYTES_MAX: Final = 131_072
 """Of a command that has to be moved: it must still fit with one header more."""
@@ -163,7 +164,7 @@ class Turn:
             decision = Decision(ReplyStatus.REJECTED, detail=refused.message)
         else:
             self._carry_out(owned, identifier, decision)
-        self._count(metrics.COMMANDS, type(command).__name__.lower(), decision.status)
+        self._count(metrics.COMMANDS, TYPE_NAMES[type(command)], decision.status)
         if decision.status is ReplyStatus.DUPLICATE:
             self._count(metrics.DUPLICATES, "schedule")
         if command.reply:

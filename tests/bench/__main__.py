@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import tempfile
@@ -28,7 +29,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=COUNT, help="records per measurement")
     parser.add_argument("--only", choices=["throughput", "lateness"], help="half of it")
     options = parser.parse_args()
-    logs.configure("ERROR")
+    logs.configure("CRITICAL")
+    # As a worker does before its first turn.
+    gc.freeze()
     with tempfile.TemporaryDirectory(prefix="minutewheel-bench-") as directory:
         running = os.environ.get("MINUTEWHEEL_TEST_BOOTSTRAP")
         if running:

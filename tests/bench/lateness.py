@@ -23,7 +23,7 @@ GRACE_S = 15.0
 
 def run_processor(settings: Settings, ready: Event, stop: Event) -> None:
     """The body of the processor's own process."""
-    logs.configure("ERROR")
+    logs.configure("CRITICAL")
     processor = Processor(settings, SystemClock())
     processor.join()
     while not stop.is_set():
