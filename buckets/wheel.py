@@ -85,7 +85,8 @@ class Wheel:
         """`cursor_ms` and `husks_below` as a previous wheel of this store left them."""
         self.lane = lane
         self.cursor_ms = cursor_ms
-        self.open_to = keys.bound(lane, cursor_ms)
+        self._cursor_key = keys.bound(lane, cursor_ms)
+        self.open_to = self._cursor_key
         self.husks_below = max(husks_below, self.open_to)
         self._scan = scan
         self._headers = headers
@@ -172,9 +173,8 @@ class Wheel:
 
     def place(self, key: bytes, value: bytes) -> None:
         """A row was written at `key`."""
-        minute_ms = keys.minute_start_ms(keys.at_ms(key))
-        if minute_ms < self.cursor_ms:
-            self.cursor_ms = minute_ms
+        if key < self._cursor_key:
+            self._move_cursor(keys.minute_start_ms(keys.at_ms(key)))
         if key < self.open_to:
             self._bytes += len(value) - len(self._rows.get(key, b""))
             self._rows[key] = value
@@ -211,16 +211,17 @@ class Wheel:
         closed_to_ms = keys.minute_start_ms(min(now_ms, keys.at_ms(live_from)))
         if closed_to_ms <= self.cursor_ms:
             return None
-        dropped = (
-            keys.bound(self.lane, self.cursor_ms),
-            keys.bound(self.lane, closed_to_ms),
-        )
-        self.cursor_ms = closed_to_ms
-        return dropped
+        lower = self._cursor_key
+        self._move_cursor(closed_to_ms)
+        return lower, self._cursor_key
+
+    def _move_cursor(self, to_ms: int) -> None:
+        self.cursor_ms = to_ms
+        self._cursor_key = keys.bound(self.lane, to_ms)
 
     def reopen(self) -> None:
         """Forget what is in memory: a turn failed, and rows were taken that did not fire."""
         self._heap.clear()
         self._rows.clear()
         self._bytes = 0
-        self.open_to = keys.bound(self.lane, self.cursor_ms)
+        self.open_to = self._cursor_key
