@@ -241,7 +241,7 @@ class Ownership:
             owned.bounds_asked = None
             return
         except KafkaException as error:
-            self._log.warning("waiting", partition=owned.number, why=error.args[0].str())
+            self._say_waiting(owned, error.args[0].str())
             owned.bounds_asked = None
             return
         why = self._why_useless(owned.partition, bounds)
@@ -269,6 +269,12 @@ class Ownership:
                 f"forgotten for {self._ids.store_age_ms_max // DAY_MS} days"
             )
         return None
+
+    def _say_waiting(self, owned: Owned, why: str) -> None:
+        """Once for each reason: it is asked again with every turn."""
+        if why != owned.waits_for:
+            owned.waits_for = why
+            self._log.warning("waiting", partition=owned.number, why=why)
 
     def _start_over(self, owned: Owned) -> None:
         owned.partition_or_none = self._stores.reopen_empty(self._identity(owned), owned.partition)
@@ -308,6 +314,7 @@ class Ownership:
     def _begin_restore(self, owned: Owned, bounds: Bounds) -> None:
         start = max(owned.partition.changelog, bounds.state_low)
         owned.restore_to = bounds.state_high
+        owned.waits_for = ""
         owned.phase = Phase.RESTORING
         self._changelog.incremental_assign(
             [TopicPartition(self._settings.topics.state, owned.number, start)]

@@ -232,11 +232,17 @@ class Processor:
             busy = self._fill(turn, active, messages)
             committed = turn.commit(self._commands.consumer_group_metadata())
         except TurnFailed as failed:
-            if not turn.abort():
-                self._producer = None
-            # After the abort, which waits for the answer to every record.
+            # The abort first: it brings the answer to every record.
+            turn.abort(failed)
             turn.note_refusals(failed, self._refusals)
             raise
+        except Fenced as fenced:
+            # A transaction that lasts too long is ended by the coordinator under the same error.
+            lasted_s = self._clock.monotonic_s() - started_s
+            if lasted_s * 1_000 < self._settings.transaction_timeout_ms:
+                raise
+            error = KafkaError(KafkaError._TIMED_OUT, "the transaction lasted too long")
+            raise TurnFailed(error, unknown=True) from fenced
         self._forget_refusals()
         self._failures = 0
         self._fires_max = min(2 * self._fires_max, self._settings.fires_per_turn_max)
@@ -292,9 +298,10 @@ class Processor:
         # A little patience, so that a broker in trouble is not asked ever faster.
         self._stopping.wait(min(FAILURE_PAUSE_S * 2**self._failures, FAILURE_PAUSE_S_MAX))
         self._failures = min(self._failures + 1, FAILURES_COUNTED_MAX)
-        if failed.unknown:
-            # A new producer makes the coordinator end the old transaction, one way or the other.
-            self._producer = None
+        # A new producer makes the coordinator end the old transaction, one way or the other. The
+        # old one is not used again: what it purged leaves a gap in its sequence numbers, and it
+        # has been seen to wait on that for ever.
+        self._producer = None
         self._ownership.fail()
         self._more = True
 
