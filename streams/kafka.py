@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -23,8 +24,16 @@ from streams.errors import BrokerUnreachable, PartitionsChanged, TopicsMissing
 from streams.settings import Settings
 
 REQUEST_TIMEOUT_S: Final = 10.0
+LEFT_BEHIND_AFTER_S: Final = 0.5
+"""How long after its own time-out a call of the client is taken for one that never ends."""
+
+STABLE_WAIT_S: Final = 1.0
+_NOT_STABLE: Final = {KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._TIMED_OUT}
 _FIRST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+_COMMITTED: Final = IsolationLevel.READ_COMMITTED
+_WRITTEN: Final = IsolationLevel.READ_UNCOMMITTED
 
 Assigned = Callable[[Consumer, list[TopicPartition]], None]
 
@@ -80,9 +89,43 @@ def reader(settings: Settings, role: str) -> Consumer:
     )
 
 
-def transactional_producer(settings: Settings, transactional_id: str, role: str) -> Producer:
+class TransactionalProducer(Producer):
+    """A producer whose `send_offsets_to_transaction` comes back in time.
+
+    The client's own may never do so once the group's coordinator was off the brokers' list for a
+    moment, as one is that restarts (librdkafka's issues 5456 and 5511). So the call is made in a
+    thread that can be left behind. The producer is of no more use then.
+    """
+
+    def send_offsets_to_transaction(
+        self, positions: list[TopicPartition], group_metadata: Any, timeout: float = -1
+    ) -> None:
+        """As the client's, with its errors. Without an answer in time, a retriable time-out."""
+        made: Future[None] = Future()
+
+        def call() -> None:
+            try:
+                made.set_result(
+                    Producer.send_offsets_to_transaction(self, positions, group_metadata, timeout)
+                )
+            except Exception as error:
+                made.set_exception(error)
+
+        # Not by an executor: the interpreter would wait at its end for a thread left behind.
+        threading.Thread(target=call, name="send-offsets", daemon=True).start()
+        try:
+            made.result(None if timeout < 0 else timeout + LEFT_BEHIND_AFTER_S)
+        except TimeoutError:
+            raise KafkaException(
+                KafkaError(KafkaError._TIMED_OUT, "offsets were not taken in time", retriable=True)
+            ) from None
+
+
+def transactional_producer(
+    settings: Settings, transactional_id: str, role: str
+) -> TransactionalProducer:
     """A producer whose records and offsets appear together or not at all."""
-    return Producer(
+    return TransactionalProducer(
         base(settings, role)
         | {
             "transactional.id": transactional_id,
@@ -127,6 +170,7 @@ class Cluster:
         self._settings = settings
         # Kept in a field: an admin client that is dropped dies before its futures finish.
         self._admin = AdminClient(base(settings, "admin") | {"socket.timeout.ms": 10_000})
+        self._of_thread = threading.local()
 
     @property
     def admin(self) -> AdminClient:
@@ -176,22 +220,36 @@ class Cluster:
         return found
 
     def stable_offset(self, group: str, place: TopicPartition) -> int | None:
-        """A group's committed offset, None where it has none. Raises `Unstable`.
+        """A group's committed offset, None where it has none. Blocks, and may be called in threads.
 
-        Not by `Consumer.committed`: calls of a consumer wait for one another, and one that another
-        thread polls without a pause never lets it in.
+        Raises `Unstable` while a transaction that moves it is open or nobody answers.
+
+        Not by the group's member: calls of a consumer wait for one another, and one that another
+        thread polls without a pause never lets it in. Nor by the admin client: what it asks of a
+        coordinator that is away for longer than the request may take ends the process when the
+        coordinator is back (an assertion in librdkafka 2.16).
         """
-        answer = self._admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, [place])],
-            require_stable=True,
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        found = answer[group].result().topic_partitions[0]
+        try:
+            found = self._offset_reader(group).committed([place], timeout=STABLE_WAIT_S)[0]
+        except KafkaException as raised:
+            if raised.args[0].code() in _NOT_STABLE:
+                raise Unstable(f"no stable offset of {place.topic} yet") from None
+            raise
         if found.error is not None:
-            if found.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
+            if found.error.code() in _NOT_STABLE:
                 raise Unstable(f"an open transaction moves the offset of {place.topic}")
             raise KafkaException(found.error)
         return int(found.offset) if found.offset >= 0 else None
+
+    def _offset_reader(self, group: str) -> Consumer:
+        """A consumer that never joins its group. One of each thread, so that none waits."""
+        readers: dict[str, Consumer] = vars(self._of_thread).setdefault("readers", {})
+        if group not in readers:
+            # Reading what is committed only makes it wait for transactions that are open.
+            own = {"group.id": group, "isolation.level": "read_committed"}
+            never = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+            readers[group] = Consumer(base(self._settings, "offsets") | own | never)
+        return readers[group]
 
     def first_offset(self, place: TopicPartition) -> int:
         """The first offset a partition still holds."""
@@ -204,23 +262,30 @@ class Cluster:
         return self._offset(place, _END)
 
     def committed_spans(self, places: list[TopicPartition]) -> list[tuple[int, int]]:
-        """First offset and end of what is committed, of each of these partitions."""
-        first, end = (
-            self._admin.list_offsets(
-                dict.fromkeys(places, which),
-                isolation_level=IsolationLevel.READ_COMMITTED,
-                request_timeout=REQUEST_TIMEOUT_S,
-            )
-            for which in (_FIRST, _END)
-        )
-        return [
-            (int(first[place].result().offset), int(end[place].result().offset)) for place in places
-        ]
+        """First offset and end of what is committed, of each of these partitions of one topic."""
+        first, end = (self._offsets(places, which, _COMMITTED) for which in (_FIRST, _END))
+        return list(zip(first, end, strict=True))
 
     def _offset(self, place: TopicPartition, which: OffsetSpec) -> int:
+        return self._offsets([place], which, _WRITTEN)[0]
+
+    def _offsets(
+        self, places: list[TopicPartition], which: OffsetSpec, isolation: IsolationLevel
+    ) -> list[int]:
+        try:
+            return self._ask_offsets(places, which, isolation)
+        except KafkaException:
+            # The client asks the leader it knows of, under the epoch it knows, and does not look
+            # again for minutes after both have changed.
+            self._admin.list_topics(places[0].topic, timeout=REQUEST_TIMEOUT_S)
+            return self._ask_offsets(places, which, isolation)
+
+    def _ask_offsets(
+        self, places: list[TopicPartition], which: OffsetSpec, isolation: IsolationLevel
+    ) -> list[int]:
         futures = self._admin.list_offsets(
-            {place: which},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            dict.fromkeys(places, which),
+            isolation_level=isolation,
             request_timeout=REQUEST_TIMEOUT_S,
         )
-        return int(futures[place].result().offset)
+        return [int(futures[place].result().offset) for place in places]

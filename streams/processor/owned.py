@@ -43,6 +43,7 @@ class Owned:
     since_s: float = 0.0
     partition_or_none: Partition | None = None
     bounds_asked: Future[Bounds] | None = None
+    waits_for: str = ""
     restore_to: int = 0
     commands_next: int = 0
     outcomes_next: int = 0

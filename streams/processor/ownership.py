@@ -215,7 +215,7 @@ class Ownership:
             owned.bounds_asked = None
             return
         except KafkaException as error:
-            self._log.warning("waiting", partition=owned.number, why=error.args[0].str())
+            self._say_waiting(owned, error.args[0].str())
             owned.bounds_asked = None
             return
         stored = owned.partition.changelog
@@ -229,6 +229,12 @@ class Ownership:
             self._start_over(owned)
             return
         self._begin_restore(owned, bounds)
+
+    def _say_waiting(self, owned: Owned, why: str) -> None:
+        """Once for each reason: it is asked again with every turn."""
+        if why != owned.waits_for:
+            owned.waits_for = why
+            self._log.warning("waiting", partition=owned.number, why=why)
 
     def _start_over(self, owned: Owned) -> None:
         owned.partition_or_none = self._stores.reopen_empty(self._identity(owned), owned.partition)
@@ -267,6 +273,7 @@ class Ownership:
     def _begin_restore(self, owned: Owned, bounds: Bounds) -> None:
         start = max(owned.partition.changelog, bounds.state_low)
         owned.restore_to = bounds.state_high
+        owned.waits_for = ""
         owned.phase = Phase.RESTORING
         self._changelog.incremental_assign(
             [TopicPartition(self._settings.topics.state, owned.number, start)]
