@@ -221,12 +221,17 @@ class Processor:
         try:
             busy = self._fill(turn, active, messages)
             committed = turn.commit(self._commands.consumer_group_metadata())
-        except TurnFailed:
-            if not turn.abort():
-                self._producer = None
-            # After the abort, which waits for the answer to every record.
+        except TurnFailed as failed:
+            turn.abort(failed)
             turn.note_refusals(self._refusals)
             raise
+        except Fenced as fenced:
+            # A transaction that lasts too long is ended by the coordinator under the same error.
+            lasted_s = self._clock.monotonic_s() - started_s
+            if lasted_s * 1_000 < self._settings.transaction_timeout_ms:
+                raise
+            error = KafkaError(KafkaError._TIMED_OUT, "the transaction lasted too long")
+            raise TurnFailed(error, unknown=True) from fenced
         self._forget_refusals()
         self._more |= busy
         if committed:
@@ -262,9 +267,10 @@ class Processor:
         """Nothing of the turn is believed: the changelog says what is true, and is read again."""
         metrics.ACK_FAILURES.inc()
         self._log.warning("turn failed", error=str(failed), unknown=failed.unknown)
-        if failed.unknown:
-            # A new producer makes the coordinator end the old transaction, one way or the other.
-            self._producer = None
+        # A new producer makes the coordinator end the old transaction, one way or the other. The
+        # old one is not used again: what it purged leaves a gap in its sequence numbers, and it
+        # has been seen to wait on that for ever.
+        self._producer = None
         self._ownership.fail()
         self._more = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -13,6 +14,9 @@ from streams.errors import Fenced
 from streams.settings import Settings, Topics
 
 COMMIT_TRIES_MAX: Final = 3
+OFFSETS_TIMEOUT_S: Final = 5.0
+"""A coordinator answers within milliseconds; after a restart of its broker, maybe never."""
+
 BATCH_BYTES_MAX: Final = 1_000_000
 """The client's own limit of a batch. A topic that takes these needs no care."""
 
@@ -29,6 +33,8 @@ class TurnFailed(Exception):
         super().__init__(error.str())
         self.error = error
         self.unknown = unknown
+        self.unanswered = unknown or error.retriable()
+        """Nobody has answered in time, so nobody will answer an abort either."""
 
 
 class Transaction:
@@ -142,7 +148,7 @@ class Transaction:
                 self._producer.send_offsets_to_transaction,
                 offsets,
                 group_metadata,
-                self._timeout_s,
+                OFFSETS_TIMEOUT_S,
             )
         )
         for tries_left in reversed(range(COMMIT_TRIES_MAX)):
@@ -150,20 +156,24 @@ class Transaction:
                 self._producer.commit_transaction(self._timeout_s)
             except KafkaException as raised:
                 error = raised.args[0]
-                if error.retriable() and tries_left:
+                # Who has not answered for so long will not be waited for once more.
+                silent = error.code() == KafkaError._TIMED_OUT
+                if error.retriable() and tries_left and not silent:
                     continue
                 raise _failure(error, unknown=not error.txn_requires_abort()) from None
             return
 
-    def abort(self) -> bool:
-        """Take it all back; returns False where not even that could be done."""
-        if not self._begun:
-            return True
-        try:
-            self._producer.abort_transaction(self._timeout_s)
-        except KafkaException:
-            return False
-        return True
+    def abort(self, failed: TurnFailed) -> None:
+        """Take it all back, as far as anybody answers; the next producer does so anyway.
+
+        Afterwards every record has its answer, and the producer is not used again.
+        """
+        if self._begun and not failed.unanswered:
+            with suppress(KafkaException):
+                self._producer.abort_transaction(self._timeout_s)
+        # What waits for an answer would keep the producer alive.
+        self._producer.purge()
+        self._producer.poll(0)
 
     @staticmethod
     def _call(step: Any) -> None:

@@ -369,9 +369,9 @@ class Turn:
         self._publish_tally()
         return True
 
-    def abort(self) -> bool:
-        """Take everything back; returns False where not even that could be done."""
-        return self._transaction.abort()
+    def abort(self, failed: TurnFailed) -> None:
+        """Take everything back."""
+        self._transaction.abort(failed)
 
     def note_refusals(self, refusals: Refusals) -> None:
         """Remember which reminders' targets broke the transaction, for the turn that redoes it."""
