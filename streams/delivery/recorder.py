@@ -44,6 +44,7 @@ class Recorder:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
         self._topics = settings.topics
+        self._timeout_ms = settings.transaction_timeout_ms
         self._clock = clock
         self._producer: Producer | None = None
         self._becoming: Producer | None = None
@@ -94,7 +95,8 @@ class Recorder:
         """
         producer = self._producer
         assert producer is not None, "ready() comes first"
-        deadline_s = self._clock.monotonic_s() + wait_s
+        began_s = self._clock.monotonic_s()
+        deadline_s = began_s + wait_s
         with TRANSACTION.time():
             try:
                 producer.begin_transaction()
@@ -107,14 +109,14 @@ class Recorder:
                     lambda s: producer.send_offsets_to_transaction(offsets, group, s), deadline_s
                 )
             except (KafkaException, BufferError) as error:
-                self._abort(producer, error, deadline_s)
+                self._abort(producer, error, began_s, deadline_s)
             try:
                 self._insist(producer.commit_transaction, deadline_s)
             except KafkaException as error:
                 if not error.args[0].txn_requires_abort() and not error.args[0].fatal():
                     ACK_FAILURES.inc()
                     raise Unknown(error.args[0].name()) from None
-                self._abort(producer, error, deadline_s)
+                self._abort(producer, error, began_s, deadline_s)
 
     def _produce(self, producer: Producer, batches: list[Batch]) -> None:
         for batch in batches:
@@ -147,13 +149,22 @@ class Recorder:
             else:
                 return
 
-    def _abort(self, producer: Producer, error: Exception, deadline_s: float) -> None:
+    def _abort(
+        self, producer: Producer, error: Exception, began_s: float, deadline_s: float
+    ) -> None:
         """Abort, and raise what the caller has to know. Never returns."""
         ACK_FAILURES.inc()
         cause: KafkaError | None = error.args[0] if isinstance(error, KafkaException) else None
         if cause is not None and (cause.fatal() or cause.code() in _FENCED):
             self.forget()
+            lasted_s = self._clock.monotonic_s() - began_s
+            if cause.code() in _FENCED and lasted_s * 1_000 >= self._timeout_ms:
+                # The coordinator ends a transaction that lasts too long under the same error.
+                raise Unknown(cause.name()) from None
             raise _fatal(cause) from None
+        if cause is not None and cause.retriable():
+            # Nobody has answered in time. A client left in the middle of that may never work again.
+            raise Unknown(cause.name()) from None
         try:
             self._insist(producer.abort_transaction, max(deadline_s, self._soon_s()))
         except KafkaException as failed:

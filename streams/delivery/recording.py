@@ -59,7 +59,10 @@ class Recording:
         """Record once the oldest finished thing has waited long enough for company."""
         wait_s = self._wait_s()
         if wait_s is None:
+            # What could not be recorded went with its partitions: only something new can show
+            # whether recording works again.
             self._since_s = None
+            self._again_s = AGAIN_S
             return
         now_s = self._clock.monotonic_s()
         if self._since_s is None:
