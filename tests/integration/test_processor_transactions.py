@@ -10,16 +10,19 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streams import kafka as clients
+from streams.errors import Fenced
 from streams.processor.transaction import COMMIT_TRIES_MAX
 from tests.acceptance import upstream
 from tests.kafka import RunningKafka
-from tests.processor_lab import Lab, laboratory
+from tests.processor_lab import Lab, SetClock, laboratory
 
 pytestmark = pytest.mark.kafka
 
 COUNT = 30
 REFUSED = KafkaError(KafkaError.UNKNOWN_MEMBER_ID, "refused", txn_requires_abort=True)
 SILENT = KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True)
+BUSY = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, "not now", retriable=True)
+ENDED = KafkaError(KafkaError._FENCED, "fenced", fatal=True)
 
 
 class Script:
@@ -54,15 +57,12 @@ FAULTS: dict[str, dict[str, list[tuple[bool, KafkaError | None]]]] = {
         "commit_transaction": [(NOT_MADE, REFUSED)],
         "abort_transaction": [(NOT_MADE, SILENT)],
     },
-    "answer late": {"commit_transaction": [(NOT_MADE, SILENT)]},
-    "answer lost, committed": {
-        "commit_transaction": [(MADE, SILENT)] + [(NOT_MADE, SILENT)] * (COMMIT_TRIES_MAX - 1)
-    },
-    "answer lost, committed, asked again": {"commit_transaction": [(MADE, SILENT)]},
-    "answer lost, not committed": {
-        "commit_transaction": [(NOT_MADE, SILENT)] * COMMIT_TRIES_MAX,
-        "abort_transaction": [(NOT_MADE, SILENT)],
-    },
+    "coordinator busy": {"commit_transaction": [(NOT_MADE, BUSY)] * (COMMIT_TRIES_MAX - 1)},
+    "coordinator busy for long": {"commit_transaction": [(NOT_MADE, BUSY)] * COMMIT_TRIES_MAX},
+    "answer lost, committed": {"commit_transaction": [(MADE, SILENT)]},
+    "answer lost, committed, asked again": {"commit_transaction": [(MADE, BUSY)]},
+    "answer lost, not committed": {"commit_transaction": [(NOT_MADE, SILENT)]},
+    "offsets unanswered": {"send_offsets_to_transaction": [(NOT_MADE, SILENT)]},
     "a record refused by the client": {"produce": [(MADE, None)] * 3 + [(NOT_MADE, REFUSED)]},
 }
 
@@ -107,5 +107,30 @@ def test_a_turn_that_failed_is_redone_once(lab: Lab, fault: str) -> None:
     assert lab.due() == []
     Faulty.script = Script(**FAULTS[fault])
     lab.turn_until(lambda: Faulty.script.over and lab.claims() == COUNT, "all fired")
+    history = lab.assert_all_zero("a")
+    assert len(history.due) == COUNT
+
+
+@pytest.mark.parametrize("lasted_s", [0, 11])
+def test_only_a_transaction_that_did_not_last_too_long_was_ended_by_another_process(
+    lab: Lab, lasted_s: int
+) -> None:
+    """The coordinator says the same of one that took longer than it may."""
+    clock = SetClock()
+    processor = lab.active(clock=clock)
+
+    def ended(*_: Any) -> None:
+        clock.monotonic_ahead_s += lasted_s
+        raise KafkaException(ENDED)
+
+    assert processor._producer is not None
+    vars(processor._producer)["commit_transaction"] = ended
+    lab.send(*(upstream.schedule(f"t-{n}", 0, "due") for n in range(COUNT)))
+    if lasted_s == 0:
+        with pytest.raises(Fenced, match="another process took over"):
+            lab.turn_until(lambda: False, "its end")
+        lab.close()
+        lab.active()
+    lab.turn_until(lambda: lab.claims() == COUNT, "all fired")
     history = lab.assert_all_zero("a")
     assert len(history.due) == COUNT
