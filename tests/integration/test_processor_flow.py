@@ -18,7 +18,7 @@ from streams import kafka as clients
 from tests import zeros
 from tests.acceptance import upstream
 from tests.kafka import RunningKafka
-from tests.processor_lab import Lab, laboratory
+from tests.processor_lab import Lab, SetClock, laboratory
 
 pytestmark = pytest.mark.kafka
 
@@ -292,3 +292,30 @@ def test_every_reply_says_what_became_of_its_command(kafka: RunningKafka, tmp_pa
             assert reply["command"] == {"topic": commands, "partition": 0, "offset": offset}
             assert abs(_ms(reply["at"]) - upstream.now_ms()) < 60_000
         lab.assert_all_zero("a")
+
+
+def test_a_clock_that_steps_back_fires_nothing_twice_and_loses_nothing(
+    kafka: RunningKafka, tmp_path: Path
+) -> None:
+    """What falls due before the wheel's cursor takes the cursor back with it, over a restart."""
+    clock = SetClock()
+    # Longer than the step, or what has left is asked again when the clock is set right.
+    with laboratory(kafka.bootstrap, tmp_path, lease_s=86_400) as lab:
+        lab.active(clock=clock)
+        lab.send(*(upstream.schedule(f"before-{n}", 0, "due") for n in range(20)))
+        lab.turn_until(lambda: lab.claims() == 20, "the first have left")
+        clock.wall_ahead_ms = -2 * 3_600_000
+        soon_ms = clock.now_ms() + 1_000
+        later_ms = clock.now_ms() + 600_000
+        lab.send(
+            *(upstream.schedule(f"soon-{n}", soon_ms, "due") for n in range(20)),
+            *(upstream.schedule(f"later-{n}", later_ms, "due") for n in range(20)),
+        )
+        lab.turn_until(lambda: lab.claims() == 40, "what is due by the clock that was set back")
+        lab.close()
+        lab.active(clock=clock)
+        assert (lab.pending(), lab.claims()) == (20, 40)
+        clock.wall_ahead_ms = 0
+        lab.turn_until(lambda: lab.claims() == 60, "the rest, once it is set right")
+        history = lab.assert_all_zero("a")
+        assert len(history.due) == 60

@@ -15,6 +15,7 @@ from streams.delivery.partition import Batch, Due, Recorded, Refusal
 from streams.delivery.recorder import NotRecorded, Recorder, Unknown
 from streams.errors import EngineFailed, Fenced
 from streams.settings import Settings
+from tests.processor_lab import SetClock
 
 TIMED_OUT = KafkaError(KafkaError._TIMED_OUT, "x", retriable=True)
 ABORTABLE = KafkaError(KafkaError.ILLEGAL_GENERATION, "x", txn_requires_abort=True)
@@ -155,3 +156,34 @@ def test_a_coordinator_that_does_not_answer_is_asked_again(monkeypatch: Any) -> 
     assert recorder.broken
     assert recorder.ready()
     assert producer.calls == ["init", "init"]
+
+
+@pytest.mark.parametrize("step", ["begin", "offsets"])
+def test_a_client_nobody_has_answered_is_not_used_again(make: Any, step: str) -> None:
+    """It may wait for ever on what it was not told: a new one asks what became of it."""
+    recorder, producer = make(**{step: [TIMED_OUT]})
+    with pytest.raises(Unknown):
+        recorder.record(_batches(), None, 0.01)
+    assert "abort" not in producer.calls
+
+
+@pytest.mark.parametrize("step", ["offsets", "commit"])
+def test_a_transaction_that_lasted_too_long_is_not_taken_for_fencing(
+    monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The coordinator ends it under the same error."""
+    producer = FakeProducer(**{step: [FENCED]})
+    monkeypatch.setattr(kafka, "transactional_producer", lambda *_: producer)
+    clock = SetClock()
+    recorder = Recorder(Settings(), clock)
+    assert recorder.ready()
+    produce = producer.produce
+
+    def slowly(*said: Any, **more: Any) -> None:
+        clock.monotonic_ahead_s += 6
+        produce(*said, **more)
+
+    monkeypatch.setattr(producer, "produce", slowly)
+    with pytest.raises(Unknown):
+        recorder.record(_batches(), None, 1.0)
+    assert recorder.broken
