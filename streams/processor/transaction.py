@@ -180,14 +180,14 @@ class Transaction:
     def abort(self, failed: TurnFailed) -> None:
         """Take it all back, as far as anybody answers; the next producer does so anyway.
 
-        Afterwards every record has its answer, and the producer is not used again.
+        Afterwards every record has its answer, and the producer is not used again. Raises `Fenced`.
         """
         if self._begun and not failed.unanswered:
             with suppress(KafkaException):
                 self._producer.abort_transaction(self._timeout_s)
-        # What waits for an answer would keep the producer alive.
+        # What waits for an answer would keep the producer alive. Being fenced may show only here.
         self._producer.purge()
-        self._producer.poll(0)
+        self._call(partial(self._producer.poll, 0))
 
     @staticmethod
     def _call(step: Any) -> None:
