@@ -22,7 +22,7 @@ from buckets.decisions import Bury, Decision, Fire, Revoke
 from buckets.partition import Applied
 from buckets.rules import Rules
 from schemas import commands, events
-from schemas.commands import Command
+from schemas.commands import Command, Schedule
 from schemas.errors import Refused
 from schemas.events import ReplyStatus, Source
 from schemas.limits import ID_CHARACTERS_MAX
@@ -90,7 +90,8 @@ class Turn:
         self.inputs += len(messages)
         partition = owned.partition
         applied = partition.applied.commands
-        pending: list[tuple[Message, int, Headers, Command, bytes]] = []
+        pending: list[tuple[Message, int, Headers, Command]] = []
+        identifiers: list[bytes] = []
         _check_order(messages[0], owned.commands_next)
         offset = owned.commands_next
         for message in messages:
@@ -115,10 +116,11 @@ class Turn:
                 self._reject(owned, message, offset, refused)
                 self._count(metrics.COMMANDS, "unknown", "rejected")
                 continue
-            pending.append((message, offset, headers, command, identifier))
-        partition.hold([identifier for *_, identifier in pending])
-        for entry in pending:
-            self._decide_command(owned, *entry)
+            pending.append((message, offset, headers, command))
+            identifiers.append(identifier)
+        partition.hold(identifiers)
+        for (message, at, headers, command), identifier in zip(pending, identifiers, strict=True):
+            self._decide_command(owned, message, at, headers, command, identifier)
         self._touch(owned, commands_next=offset + 1)
 
     def _decode(self, message: Message, headers: Headers) -> Command:
@@ -126,14 +128,19 @@ class Turn:
         if value is None:
             return self._cancel_by_tombstone(message)
         command = commands.decode(value, headers)
-        destination = getattr(command, "destination", "due")
-        if destination in self._own_destinations or destination.startswith("topic:__"):
+        if isinstance(command, Schedule) and self._is_ours(command.destination):
             raise Refused(
                 "own_topic",
                 "destination: a reminder cannot fire into our own topics, nor into Kafka's",
                 "destination",
             )
         return command
+
+    def _is_ours(self, destination: str) -> bool:
+        """Whether a destination is a topic of ours, or one of Kafka's own."""
+        return destination.startswith("topic:") and (
+            destination in self._own_destinations or destination.startswith("topic:__")
+        )
 
     @staticmethod
     def _cancel_by_tombstone(message: Message) -> Command:
