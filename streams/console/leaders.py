@@ -20,6 +20,10 @@ _TRANSIENT: Final = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,
+    # A broker that has just been restarted lags behind what the controller has told the client.
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
 }
 
 _never: Final = threading.Event()
