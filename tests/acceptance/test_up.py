@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 FIRST_START_S = 180
-LATER_START_S = 90
+LATER_START_S = 20
 
 
 def _program(directory: Path) -> Program:
