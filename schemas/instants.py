@@ -43,15 +43,18 @@ def accept(value: datetime | int, field: str) -> int:
     return instant_ms
 
 
+_MILLISECONDS: Final = [f"{rest_ms:03d}Z" for rest_ms in range(1_000)]
+
+
 @lru_cache(maxsize=8_192)
-def _text_of_minute(minute: int) -> str:
-    return (EPOCH + timedelta(minutes=minute)).strftime("%Y-%m-%dT%H:%M:")
+def _text_of_second(second: int) -> str:
+    return (EPOCH + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S.")
 
 
 def text(instant_ms: int) -> str:
     """RFC 3339 in UTC with milliseconds: `2026-12-01T09:00:00.000Z`."""
-    minute, rest_ms = divmod(instant_ms, MINUTE_MS)
-    return f"{_text_of_minute(minute)}{rest_ms // 1_000:02d}.{rest_ms % 1_000:03d}Z"
+    second, rest_ms = divmod(instant_ms, 1_000)
+    return _text_of_second(second) + _MILLISECONDS[rest_ms]
 
 
 def parse(value: str, field: str) -> datetime:

@@ -73,6 +73,12 @@ class Lane(IntEnum):
     FREE = 1
 
 
+# Looking a member up costs more than what is done with it, and this is done for every record.
+_RETRY: Final = Entry.RETRY
+_FREE: Final = Lane.FREE
+_CLAIMING: Final = Lane.CLAIMING
+
+
 class RetryRule(Struct, frozen=True, gc=False, array_like=True):
     """The reminder's own retry rule, as asked."""
 
@@ -144,15 +150,13 @@ class Reminder(Struct, frozen=True, gc=False, array_like=True):
     @property
     def lane(self) -> Lane:
         """Which hand of the wheel its entry is on."""
-        if self.entry > Entry.RETRY or self.asked.destination.startswith("topic:"):
-            return Lane.FREE
-        return Lane.CLAIMING
+        if self.entry > _RETRY or self.asked.destination.startswith("topic:"):
+            return _FREE
+        return _CLAIMING
 
 
 _encode_body: Final = msgspec.msgpack.Encoder().encode
-_decode_body: Final[Callable[[bytes | memoryview], Reminder]] = msgspec.msgpack.Decoder(
-    Reminder
-).decode
+_decode_body: Final[Callable[[bytes], Reminder]] = msgspec.msgpack.Decoder(Reminder).decode
 
 
 def encode(reminder: Reminder) -> bytes:
@@ -176,5 +180,4 @@ def header_of(value: bytes) -> bytes:
 
 def decode(value: bytes) -> Reminder:
     """The reminder of header and body, or `UnknownFormat`."""
-    start = len(header_of(value))
-    return _decode_body(memoryview(value)[start:])
+    return _decode_body(value[len(header_of(value)) :])

@@ -18,24 +18,24 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from buckets import decisions
-from buckets.decisions import Bury, Decision, Fire, Revoke
+from buckets.decisions import Decision, Fire, Revoke
 from buckets.partition import Applied
 from buckets.rules import Rules
 from schemas import commands, events
 from schemas.commands import Command, Schedule
 from schemas.errors import Refused
 from schemas.events import ReplyStatus, Source
-from schemas.limits import ID_CHARACTERS_MAX
 from schemas.reminder import Entry, Reminder, State
-from schemas.routing import partition_of_key, routing_key
+from schemas.routing import partitions_of
 from streams import metrics
 from streams.kafka import headers_of
 from streams.processor import changelog
+from streams.processor.outputs import Outputs
 from streams.processor.owned import Owned
 from streams.processor.targets import Targets
 from streams.processor.transaction import Transaction, TurnFailed
 from streams.settings import Settings
-from streams.topics import RECORD_BYTES_MAX, own_topics
+from streams.topics import own_topics
 
 REFUSED_TOPIC: Final = {
     "TOPIC_AUTHORIZATION_FAILED",
@@ -44,13 +44,8 @@ REFUSED_TOPIC: Final = {
     "UNKNOWN_TOPIC_OR_PART",
 }
 TYPE_NAMES: Final = {form: name for name, form in commands.COMMAND_TYPES.items()}
-FORWARDED_HEADER: Final = "minutewheel.forwarded-from"
-HEADERS_BYTES_MAX: Final = 131_072
-"""Of a command that has to be moved: it must still fit with one header more."""
-
-REJECTED_BYTES_MAX: Final = RECORD_BYTES_MAX - 16_384
-ID_BYTES_MAX: Final = 4 * ID_CHARACTERS_MAX
 Headers = list[tuple[str, bytes | None]]
+ArrivedCommand = tuple[Message, int, Headers, Command]
 Refusals = dict[tuple[int, bytes], str]
 
 
@@ -72,6 +67,7 @@ class Turn:
         self._rules = rules
         self._transaction = transaction
         self._targets = targets
+        self._outputs = Outputs(settings.topics, transaction, targets)
         self._refusals = refusals
         self._partitions = partitions
         self._now_ms = now_ms
@@ -81,7 +77,6 @@ class Turn:
         self.fire_lags_s: list[float] = []
         self.delivery_lags_s: list[float] = []
         self.inputs = 0
-        self.fired_into_topics: list[tuple[int, bytes]] = []
 
     # ---- inputs ----
 
@@ -90,10 +85,10 @@ class Turn:
         self.inputs += len(messages)
         partition = owned.partition
         applied = partition.applied.commands
-        pending: list[tuple[Message, int, Headers, Command]] = []
+        arrived: list[ArrivedCommand] = []
         identifiers: list[bytes] = []
-        _check_order(messages[0], owned.commands_next)
         offset = owned.commands_next
+        _check_order(messages[0], offset)
         for message in messages:
             offset = message.offset() or 0
             if offset < applied:
@@ -103,25 +98,24 @@ class Turn:
             try:
                 headers = headers_of(message)
                 command = self._decode(message, headers)
-                identifier = command.id.encode()
-                owner = partition_of_key(identifier.partition(b"/")[0], self._partitions)
-                if owner != owned.number:
-                    value = message.value()
-                    if value is None:
-                        value, headers = commands.encode(command), []
-                    source = Source(self._topics.commands, owned.number, offset)
-                    self._forward(source, owner, command.id, value, headers)
-                    continue
             except Refused as refused:
-                self._reject(owned, message, offset, refused)
-                self._count(metrics.COMMANDS, "unknown", "rejected")
+                self._reject_command(owned, message, offset, refused)
                 continue
-            pending.append((message, offset, headers, command))
-            identifiers.append(identifier)
+            arrived.append((message, offset, headers, command))
+            identifiers.append(command.id.encode())
         partition.hold(identifiers)
-        for (message, at, headers, command), identifier in zip(pending, identifiers, strict=True):
-            self._decide_command(owned, message, at, headers, command, identifier)
+        owners = self._owners(identifiers)
+        for each, identifier, owner in zip(arrived, identifiers, owners, strict=True):
+            if owner == owned.number:
+                self._decide_command(owned, *each, identifier)
+            else:
+                self._forward_command(owned, *each, owner)
         self._touch(owned, commands_next=offset + 1)
+
+    def _owners(self, identifiers: list[bytes]) -> list[int]:
+        """The partitions that the records of these ids belong to."""
+        keys = [identifier.partition(b"/")[0] for identifier in identifiers]
+        return partitions_of(keys, self._partitions)
 
     def _decode(self, message: Message, headers: Headers) -> Command:
         value = message.value()
@@ -167,7 +161,7 @@ class Turn:
                 partition.get(identifier), command, self._now_ms, self._rules, trace_parent
             )
         except Refused as refused:
-            self._reject(owned, message, offset, refused)
+            self._outputs.reject(owned.number, message, refused, self._topics.commands, offset)
             decision = Decision(ReplyStatus.REJECTED, detail=refused.message)
         else:
             self._carry_out(owned, identifier, decision)
@@ -177,68 +171,42 @@ class Turn:
         if command.reply:
             event_id = commands.cloud_event_id(headers)
             source = Source(self._topics.commands, owned.number, offset, event_id)
-            self._reply(owned, source, command, decision)
+            standing = decision.reminder or partition.get(identifier)
+            self._outputs.reply(source, command, decision, standing, self._now_ms)
 
-    def _reply(self, owned: Owned, source: Source, command: Command, decision: Decision) -> None:
-        reminder = decision.reminder or owned.partition.get(command.id.encode())
-        if reminder is not None and reminder.asked.version == decisions.NEVER_SEEN:
-            reminder = None
-        value = events.reply(
-            command.id,
-            None if reminder is None else reminder.asked.version,
-            decision.status,
-            source,
-            self._now_ms,
-            due_at_ms=None if reminder is None else reminder.asked.due_at_ms,
-            detail=decision.detail,
-        )
-        self._transaction.ours(
-            self._topics.replies, owned.number, routing_key(command.id), value, ()
-        )
-
-    def _forward(
-        self, source: Source, owner: int, reminder_id: str, value: bytes, headers: Headers
+    def _forward_command(
+        self,
+        owned: Owned,
+        message: Message,
+        offset: int,
+        headers: Headers,
+        command: Command,
+        owner: int,
     ) -> None:
-        """A producer with another partitioner, or no key, put it there: move it, once."""
-        if any(name == FORWARDED_HEADER for name, _ in headers):
-            raise Refused("misplaced", "id: forwarded once, and still on the wrong partition", "id")
-        if sum(len(name) + len(content or b"") for name, content in headers) > HEADERS_BYTES_MAX:
-            raise Refused("too_large", f"Kafka headers: at most {HEADERS_BYTES_MAX} bytes")
-        self._transaction.ours(
-            source.topic,
-            owner,
-            routing_key(reminder_id),
-            value,
-            [*headers, (FORWARDED_HEADER, f"{source.partition}/{source.offset}")],
-        )
-        self._count(metrics.FORWARDED)
-
-    def _reject(self, owned: Owned, message: Message, offset: int, refused: Refused) -> None:
-        self._write_rejected(owned, message, refused, self._topics.commands, offset)
-
-    def _write_rejected(
-        self, owned: Owned, message: Message, refused: Refused, topic: str, offset: int
-    ) -> None:
-        """The bytes as they came, with the reason beside them.
-
-        Only what no topic of ours could hold is cut, where the topic it lay in is set to take more
-        than the contract's.
-        """
-        headers = events.rejection_headers(refused, Source(topic, owned.number, offset))
-        key: Any = message.key()
+        """A producer with another partitioner, or no key, put it here: move it, once."""
         value = message.value()
-        size = len(key or b"") + len(value or b"")
-        if size > REJECTED_BYTES_MAX:
-            headers.append(("error.cut-from-bytes", str(size)))
-            key = key and key[:ID_BYTES_MAX]
-            value = value and value[: REJECTED_BYTES_MAX - ID_BYTES_MAX]
-        self._transaction.ours(self._topics.rejected, owned.number, key, value, headers)
+        if value is None:
+            value, headers = commands.encode(command), []
+        source = Source(self._topics.commands, owned.number, offset)
+        try:
+            self._outputs.forward(source, owner, command.id, value, headers)
+        except Refused as refused:
+            self._reject_command(owned, message, offset, refused)
+        else:
+            self._count(metrics.FORWARDED)
+
+    def _reject_command(
+        self, owned: Owned, message: Message, offset: int, refused: Refused
+    ) -> None:
+        """What cannot even be told to be a command of this partition."""
+        self._outputs.reject(owned.number, message, refused, self._topics.commands, offset)
+        self._count(metrics.COMMANDS, "unknown", "rejected")
 
     def take_outcomes(self, owned: Owned, messages: list[Message]) -> None:
         """Decide answers to due events of one partition, in their order."""
         self.inputs += len(messages)
         partition = owned.partition
-        pending: list[tuple[events.Outcome, bytes]] = []
+        arrived: list[tuple[Message, int, events.Outcome]] = []
         offset = owned.outcomes_next
         _check_order(messages[0], offset)
         for message in messages:
@@ -247,24 +215,38 @@ class Turn:
                 self._count(metrics.DUPLICATES, "outcomes")
                 continue
             try:
-                value = message.value() or b""
-                outcome = events.decode_outcome(value)
-                owner = partition_of_key(routing_key(outcome.id), self._partitions)
-                if owner != owned.number:
-                    source = Source(self._topics.outcomes, owned.number, offset)
-                    self._forward(source, owner, outcome.id, value, headers_of(message))
-                    continue
+                outcome = events.decode_outcome(message.value() or b"")
             except Refused as refused:
-                self._write_rejected(owned, message, refused, self._topics.outcomes, offset)
+                self._outputs.reject(owned.number, message, refused, self._topics.outcomes, offset)
                 continue
-            pending.append((outcome, outcome.id.encode()))
-        partition.hold([identifier for _, identifier in pending])
-        for outcome, identifier in pending:
-            standing = partition.get(identifier)
-            decision = decisions.on_outcome(standing, outcome, self._now_ms, self._rules)
-            self._carry_out(owned, identifier, decision)
-            self._tally_outcome(standing, decision)
+            arrived.append((message, offset, outcome))
+        identifiers = [outcome.id.encode() for _, _, outcome in arrived]
+        partition.hold(identifiers)
+        owners = self._owners(identifiers)
+        for each, identifier, owner in zip(arrived, identifiers, owners, strict=True):
+            if owner == owned.number:
+                self._decide_outcome(owned, each[2], identifier)
+            else:
+                self._forward_outcome(owned, *each, owner)
         self._touch(owned, outcomes_next=offset + 1)
+
+    def _forward_outcome(
+        self, owned: Owned, message: Message, offset: int, outcome: events.Outcome, owner: int
+    ) -> None:
+        source = Source(self._topics.outcomes, owned.number, offset)
+        value = message.value() or b""
+        try:
+            self._outputs.forward(source, owner, outcome.id, value, headers_of(message))
+        except Refused as refused:
+            self._outputs.reject(owned.number, message, refused, source.topic, offset)
+        else:
+            self._count(metrics.FORWARDED)
+
+    def _decide_outcome(self, owned: Owned, outcome: events.Outcome, identifier: bytes) -> None:
+        standing = owned.partition.get(identifier)
+        decision = decisions.on_outcome(standing, outcome, self._now_ms, self._rules)
+        self._carry_out(owned, identifier, decision)
+        self._tally_outcome(standing, decision)
 
     def _tally_outcome(self, standing: Reminder | None, decision: Decision) -> None:
         reminder = decision.reminder
@@ -327,45 +309,12 @@ class Turn:
             self._transaction.state(owned.number, identifier, value)
         for emission in decision.emissions:
             if isinstance(emission, Fire):
-                self._fire(owned, identifier, emission.reminder)
+                self._outputs.fire(owned.number, identifier, emission.reminder)
             elif isinstance(emission, Revoke):
-                self._transaction.ours(
-                    self._topics.due,
-                    owned.number,
-                    routing_key(emission.id),
-                    events.revocation(emission.fire_id, emission.reason),
-                    [("fire-id", emission.fire_id)],
-                )
+                self._outputs.revoke(owned.number, emission)
             else:
-                self._bury(owned, emission)
-
-    def _fire(self, owned: Owned, identifier: bytes, reminder: Reminder) -> None:
-        destination = reminder.asked.destination
-        if destination.startswith("topic:"):
-            value, headers = events.topic_record(reminder)
-            topic = destination.removeprefix("topic:")
-            room = self._targets.batch_bytes_max(topic)
-            self.fired_into_topics.append((owned.number, identifier))
-            self._transaction.target(topic, owned.number, identifier, value, headers, room)
-        else:
-            value, headers = events.due_event(reminder)
-            key = routing_key(reminder.id)
-            self._transaction.ours(self._topics.due, owned.number, key, value, headers)
-
-    def _bury(self, owned: Owned, emission: Bury) -> None:
-        reminder = emission.reminder
-        self._transaction.ours(
-            self._topics.dead,
-            owned.number,
-            routing_key(reminder.id),
-            events.dead_letter(reminder, emission.reason, self._now_ms),
-            [
-                ("fire-id", events.fire_id_of(reminder)),
-                ("error.class", emission.reason),
-                ("attempts", str(reminder.attempt)),
-            ],
-        )
-        self._count(metrics.DEAD, emission.reason)
+                self._outputs.bury(owned.number, emission, self._now_ms)
+                self._count(metrics.DEAD, emission.reason)
 
     def _touch(
         self, owned: Owned, *, commands_next: int | None = None, outcomes_next: int | None = None
@@ -427,9 +376,10 @@ class Turn:
         which one it was, unless there was only one.
         """
         refusals.update(self._transaction.refused)
-        alone = len(self.fired_into_topics) == 1 and not self._transaction.refused
+        fired = self._outputs.fired_into_topics
+        alone = len(fired) == 1 and not self._transaction.refused
         if alone and failed.error.name() in REFUSED_TOPIC:
-            refusals[self.fired_into_topics[0]] = failed.error.name()
+            refusals[fired[0]] = failed.error.name()
 
     def _publish_tally(self) -> None:
         for (metric, labels), count in self.tally.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import random
 import shutil
@@ -25,6 +26,8 @@ def run_processor(settings: Settings, ready: Event, stop: Event) -> None:
     """The body of the processor's own process."""
     logs.configure("CRITICAL")
     processor = Processor(settings, SystemClock())
+    # As a worker does before its first turn.
+    gc.freeze()
     processor.join()
     while not stop.is_set():
         processor.turn()

@@ -19,6 +19,7 @@ from buckets.errors import StoreUnavailable
 from buckets.partition import Partition
 from buckets.rocks_store import RocksStore
 from streams.console import cli
+from streams.processor.outputs import Outputs
 from streams.processor.ownership import Ownership
 from streams.processor.transaction import Transaction
 from streams.processor.turn import Turn
@@ -69,7 +70,7 @@ GAPS: dict[str, Patch] = {
     "committed-not-settled": _before(Partition, "settle"),
     "settled-in-part": _after(Partition, "settle"),
     "bucket-read-nothing-produced": _after(Partition, "take_due", if_any=True),
-    "some-fired-nothing-committed": _after(Turn, "_fire"),
+    "some-fired-nothing-committed": _after(Outputs, "fire"),
     "restoring": _after(Partition, "restore"),
     "restored-not-resumed": _before(Ownership, "_activate"),
     "inside-a-flush": _before(RocksStore, "flush"),

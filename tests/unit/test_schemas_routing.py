@@ -70,3 +70,18 @@ def test_children_lie_beside_their_parent(parent: str, child: str, partitions: i
     assert routing.partition_of(f"{parent}/{child}", partitions) == routing.partition_of(
         parent, partitions
     )
+
+
+@given(st.lists(st.binary(max_size=24), max_size=60), st.integers(1, 1_000))
+def test_many_are_placed_like_each_alone(keys: list[bytes], partitions: int) -> None:
+    # Each several times: keys of one length are hashed side by side only where there are many.
+    keys *= 8
+    expected = [(reference_murmur2(key) & 0x7FFFFFFF) % partitions for key in keys]
+    assert routing.partitions_of(keys, partitions) == expected
+
+
+@given(st.integers(0, 600), st.binary(min_size=1, max_size=8), st.integers(1, 20))
+def test_long_keys_are_placed_like_each_alone(length: int, filling: bytes, count: int) -> None:
+    keys = [(bytes([number]) + filling * length)[:length] for number in range(count)]
+    expected = [(reference_murmur2(key) & 0x7FFFFFFF) % 4_096 for key in keys]
+    assert routing.partitions_of(keys, 4_096) == expected

@@ -1,0 +1,139 @@
+"""What a turn sends out beside the state: which topic each kind of record goes to, and its form."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from confluent_kafka import Message
+
+from buckets.decisions import NEVER_SEEN, Bury, Decision, Revoke
+from schemas import events
+from schemas.commands import Command
+from schemas.errors import Refused
+from schemas.events import Source
+from schemas.limits import ID_CHARACTERS_MAX
+from schemas.reminder import Reminder
+from schemas.routing import routing_key
+from streams.processor.targets import Targets
+from streams.processor.transaction import Transaction
+from streams.settings import Topics
+from streams.topics import RECORD_BYTES_MAX
+
+FORWARDED_HEADER: Final = "minutewheel.forwarded-from"
+HEADERS_BYTES_MAX: Final = 131_072
+"""Of a record that has to be moved: it must still fit with one header more."""
+
+REJECTED_BYTES_MAX: Final = RECORD_BYTES_MAX - 16_384
+ID_BYTES_MAX: Final = 4 * ID_CHARACTERS_MAX
+
+
+class Outputs:
+    """Writes into the turn's transaction. `number` is the partition it is written for."""
+
+    def __init__(self, topics: Topics, transaction: Transaction, targets: Targets) -> None:
+        self._topics = topics
+        self._transaction = transaction
+        self._targets = targets
+        self.fired_into_topics: list[tuple[int, bytes]] = []
+        """(partition, id) of what went straight into a target topic."""
+
+    def fire(self, number: int, identifier: bytes, reminder: Reminder) -> None:
+        """The due event, or the reminder's own record in its target topic."""
+        destination = reminder.asked.destination
+        if destination.startswith("topic:"):
+            value, headers = events.topic_record(reminder)
+            topic = destination.removeprefix("topic:")
+            room = self._targets.batch_bytes_max(topic)
+            self.fired_into_topics.append((number, identifier))
+            self._transaction.target(topic, number, identifier, value, headers, room)
+        else:
+            value, headers = events.due_event(reminder)
+            key = routing_key(reminder.id)
+            self._transaction.ours(self._topics.due, number, key, value, headers)
+
+    def revoke(self, number: int, emission: Revoke) -> None:
+        """A due event that left is taken back."""
+        self._transaction.ours(
+            self._topics.due,
+            number,
+            routing_key(emission.id),
+            events.revocation(emission.fire_id, emission.reason),
+            [("fire-id", emission.fire_id)],
+        )
+
+    def bury(self, number: int, emission: Bury, now_ms: int) -> None:
+        """A dead letter."""
+        reminder = emission.reminder
+        self._transaction.ours(
+            self._topics.dead,
+            number,
+            routing_key(reminder.id),
+            events.dead_letter(reminder, emission.reason, now_ms),
+            [
+                ("fire-id", events.fire_id_of(reminder)),
+                ("error.class", emission.reason),
+                ("attempts", str(reminder.attempt)),
+            ],
+        )
+
+    def reply(
+        self,
+        source: Source,
+        command: Command,
+        decision: Decision,
+        reminder: Reminder | None,
+        now_ms: int,
+    ) -> None:
+        """The answer to a command that asked for one; `reminder` as the command has left it."""
+        if reminder is not None and reminder.asked.version == NEVER_SEEN:
+            reminder = None
+        value = events.reply(
+            command.id,
+            None if reminder is None else reminder.asked.version,
+            decision.status,
+            source,
+            now_ms,
+            due_at_ms=None if reminder is None else reminder.asked.due_at_ms,
+            detail=decision.detail,
+        )
+        key = routing_key(command.id)
+        self._transaction.ours(self._topics.replies, source.partition, key, value, ())
+
+    def forward(
+        self,
+        source: Source,
+        owner: int,
+        reminder_id: str,
+        value: bytes,
+        headers: list[tuple[str, bytes | None]],
+    ) -> None:
+        """Move a record to the partition its id belongs to, once. Raises `Refused`."""
+        if any(name == FORWARDED_HEADER for name, _ in headers):
+            raise Refused("misplaced", "id: forwarded once, and still on the wrong partition", "id")
+        if sum(len(name) + len(content or b"") for name, content in headers) > HEADERS_BYTES_MAX:
+            raise Refused("too_large", f"Kafka headers: at most {HEADERS_BYTES_MAX} bytes")
+        self._transaction.ours(
+            source.topic,
+            owner,
+            routing_key(reminder_id),
+            value,
+            [*headers, (FORWARDED_HEADER, f"{source.partition}/{source.offset}")],
+        )
+
+    def reject(
+        self, number: int, message: Message, refused: Refused, topic: str, offset: int
+    ) -> None:
+        """The bytes as they came, with the reason beside them.
+
+        Only what no topic of ours could hold is cut, where the topic it lay in is set to take more
+        than the contract's.
+        """
+        headers = events.rejection_headers(refused, Source(topic, number, offset))
+        key: Any = message.key()
+        value = message.value()
+        size = len(key or b"") + len(value or b"")
+        if size > REJECTED_BYTES_MAX:
+            headers.append(("error.cut-from-bytes", str(size)))
+            key = key and key[:ID_BYTES_MAX]
+            value = value and value[: REJECTED_BYTES_MAX - ID_BYTES_MAX]
+        self._transaction.ours(self._topics.rejected, number, key, value, headers)
