@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import socket
 import threading
 from typing import Any, Final
@@ -110,6 +111,24 @@ class WorkerApp(faust.App):  # type: ignore[misc]
         """Called before Faust connects to anything."""
         await super().on_first_start()
         await self.add_runtime_dependency(self.engine)
+
+
+class Worker(faust.Worker):  # type: ignore[misc]
+    """Runs the app in this thread until a signal, and ends with its exit code whatever comes."""
+
+    def install_signal_handlers(self) -> None:
+        """For the process, not for its event loop as Faust does.
+
+        Those go when the loop closes, and a second SIGTERM in the last moments would then kill
+        the process: to who had sent it, a drained worker looked like one that was cut off.
+        """
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._asked_to_stop)
+
+    def _asked_to_stop(self, number: int, _frame: object) -> None:
+        if not self.loop.is_closed():
+            handler = self._on_sigint if number == signal.SIGINT else self._on_sigterm
+            self.loop.call_soon_threadsafe(handler)
 
 
 def build(settings: Settings) -> WorkerApp:
@@ -228,9 +247,7 @@ def run_worker(settings: Settings) -> int:
     _check_free(settings.http)
     app = build(settings)
     engine = app.engine
-    worker = faust.Worker(
-        app, loglevel="WARNING", quiet=True, redirect_stdouts=False, loop=app.loop
-    )
+    worker = Worker(app, loglevel="WARNING", quiet=True, redirect_stdouts=False, loop=app.loop)
     worker.spinner = None
     try:
         worker.execute_from_commandline()
