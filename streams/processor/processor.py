@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from buckets.errors import BucketsError, StoreDamaged
 from buckets.partition import Partition
@@ -26,6 +26,7 @@ from streams.errors import EngineFailed, Fenced
 from streams.processor.owned import Owned
 from streams.processor.ownership import Ownership, TopicIds
 from streams.processor.pressure import Publisher
+from streams.processor.producers import Producers
 from streams.processor.stores import Stores
 from streams.processor.targets import Targets
 from streams.processor.transaction import Transaction, TurnFailed
@@ -33,7 +34,6 @@ from streams.processor.turn import Refusals, Turn
 from streams.settings import Settings
 
 CLOCK_STEP_REPORTED_MS: Final = 1_000
-PRODUCER_TIMEOUT_S: Final = 5.0
 GAUGES_INTERVAL_S: Final = 1.0
 HORIZON_MINUTES: Final = {"hour": 60, "day": 24 * 60, "week": 7 * 24 * 60}
 FAILURE_PAUSE_S: Final = 0.01
@@ -63,7 +63,7 @@ class Processor:
         self._ownership = Ownership(
             settings, clock, stores, cluster, self._ids, self._commands, self._log
         )
-        self._producer: Producer | None = None
+        self._producers = Producers(settings, self._log)
         # Faust reads these, and of the codecs it has only gzip where nothing more is installed.
         self._figures = kafka.plain_producer(settings, "pressure", compression="gzip")
         self._publisher = Publisher(settings, self._figures)
@@ -87,7 +87,7 @@ class Processor:
     @property
     def ready(self) -> bool:
         """Whether everything assigned to this process is restored and being worked on."""
-        return self._ownership.all_active and self._producer is not None
+        return self._ownership.all_active and self._producers.ready
 
     @property
     def partitions(self) -> int:
@@ -140,10 +140,10 @@ class Processor:
     def join(self) -> None:
         """Join the group; the first partitions come with one of the next turns.
 
-        The producer comes first: it ends the transaction that a killed process of this name may
-        have left open, which would hold up its partitions until it times out.
+        The producers come first: they end the transactions that a killed process of this name may
+        have left open, which would hold up its partitions until they time out.
         """
-        self._producer = self._new_producer()
+        self._producers.open()
         self._commands.subscribe(
             [self._settings.topics.commands],
             on_assign=self._ownership.assigned,
@@ -164,24 +164,23 @@ class Processor:
         """One round: poll, restore a little, decide, commit, settle."""
         started_s = self._clock.monotonic_s()
         messages = self._poll()
-        if self._producer is None:
-            # Nothing is active without a producer, so no message has been handed out in vain.
-            self._producer = self._new_producer()
+        # Nothing is active without producers, so no message has been handed out in vain.
+        self._producers.open()
         try:
             self._answer_questions()
-            if self._producer is not None:
-                self._work(self._producer, messages, started_s)
+            if self._producers.ready:
+                self._work(messages, started_s)
             self._housekeeping(started_s)
         except TurnFailed as failed:
             self._recover(failed)
         except StoreDamaged as damaged:
             self._rebuild(damaged)
 
-    def _work(self, producer: Producer, messages: list[Message], started_s: float) -> None:
+    def _work(self, messages: list[Message], started_s: float) -> None:
         self._more = self._ownership.advance()
         active = self._ownership.active
         if active:
-            self._one_turn(producer, active, messages, started_s)
+            self._one_turn(active, messages, started_s)
             self._publisher.publish(active, self._clock)
 
     def _poll(self) -> list[Message]:
@@ -216,13 +215,11 @@ class Processor:
                 wait_ms = min(wait_ms, next_ms - now_ms)
         return max(wait_ms, 0) / 1_000
 
-    def _one_turn(
-        self, producer: Producer, active: list[Owned], messages: list[Message], started_s: float
-    ) -> None:
+    def _one_turn(self, active: list[Owned], messages: list[Message], started_s: float) -> None:
         turn = Turn(
             self._settings,
             self._rules,
-            Transaction(producer, self._settings),
+            Transaction(self._producers.take(), self._settings),
             self._targets,
             self._refusals,
             self._ids.partitions,
@@ -298,34 +295,18 @@ class Processor:
         # A little patience, so that a broker in trouble is not asked ever faster.
         self._stopping.wait(min(FAILURE_PAUSE_S * 2**self._failures, FAILURE_PAUSE_S_MAX))
         self._failures = min(self._failures + 1, FAILURES_COUNTED_MAX)
-        # A new producer makes the coordinator end the old transaction, one way or the other. The
-        # old one is not used again: what it purged leaves a gap in its sequence numbers, and it
-        # has been seen to wait on that for ever.
-        self._producer = None
+        # New producers make the coordinator end the old transaction, one way or the other.
+        self._producers.drop()
         self._ownership.fail()
         self._more = True
 
     def _rebuild(self, damaged: StoreDamaged) -> None:
         """A store cannot be read: opened anew, it is found damaged, wiped and restored."""
         self._log.error("store damaged", why=str(damaged))
-        # Whatever the turn has produced is ended by the next producer.
-        self._producer = None
+        # Whatever the turn has produced is ended by the next producers.
+        self._producers.drop()
         self._ownership.reopen()
         self._more = True
-
-    def _new_producer(self) -> Producer | None:
-        """A transactional producer, or None while the brokers do not answer."""
-        name = f"{self._settings.processor_group}-{self._settings.name}"
-        producer = kafka.transactional_producer(self._settings, name, "processor")
-        try:
-            producer.init_transactions(PRODUCER_TIMEOUT_S)
-        except KafkaException as raised:
-            error = raised.args[0]
-            if error.fatal() or not error.retriable():
-                raise EngineFailed(f"no transactions as {name}: {error.str()}") from None
-            self._log.warning("waiting for the transaction coordinator", error=error.str())
-            return None
-        return producer
 
     def _answer_questions(self) -> None:
         while True:

@@ -19,10 +19,8 @@ COUNT = 20
 
 def _tick_unpolled(processor: Processor) -> None:
     """What a turn does after its poll, with nothing consumed: only time has passed."""
-    producer = processor._producer
-    assert producer is not None
     try:
-        processor._one_turn(producer, processor.active, [], 0.0)
+        processor._one_turn(processor.active, [], 0.0)
     finally:
         for owned in processor.active:
             # As after any failed turn: what was taken off the wheel is due again.
