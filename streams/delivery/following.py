@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
 from schemas import events
 from schemas.errors import Refused
@@ -31,8 +31,9 @@ class Unwanted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Which outcomes there are to read for a partition."""
+    """Which outcomes there are to read for a partition, and from where its due events."""
 
+    due_offset: int
     origin: Origin
     first_offset: int
     end_offset: int
@@ -69,7 +70,7 @@ class Locator:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _locate(self, partition: int, wanted: Callable[[], bool]) -> Located:
-        self._wait_until_stable(partition, wanted)
+        due_offset = self._stable_offset(partition, wanted)
         name = self._settings.topics.outcomes
         topic = self._cluster.topics([name]).get(name)
         if topic is None:
@@ -79,18 +80,19 @@ class Locator:
             raise PartitionsChanged(f"{name} has {count} partitions, no number {partition}")
         origin = Origin(self._cluster_id, str(topic.topic_id), count)
         place = self._place(partition)
-        return Located(origin, self._cluster.first_offset(place), self._cluster.end_offset(place))
+        first_offset = self._cluster.first_offset(place)
+        return Located(due_offset, origin, first_offset, self._cluster.end_offset(place))
 
-    def _wait_until_stable(self, partition: int, wanted: Callable[[], bool]) -> None:
-        """Return once no transaction that moves the group's offset is open."""
+    def _stable_offset(self, partition: int, wanted: Callable[[], bool]) -> int:
+        """The group's offset, once no transaction that moves it is open."""
         due = TopicPartition(self._settings.topics.due, partition)
         while wanted() and not self._stopped.is_set():
             try:
-                self._cluster.stable_offset(self._settings.delivery_group, due)
+                offset = self._cluster.stable_offset(self._settings.delivery_group, due)
             except kafka.Unstable:
                 self._stopped.wait(STABLE_AGAIN_S)
             else:
-                return
+                return OFFSET_BEGINNING if offset is None else offset
         raise Unwanted
 
     def _place(self, partition: int) -> TopicPartition:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from streams import logs
 from streams.clock import Clock
@@ -74,7 +74,11 @@ class Ownership:
 
     def assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         """Take partitions over, paused, and begin to locate their outcomes."""
-        consumer.incremental_assign(places)
+        # Any offset will do: `_position` sets the true one. Without one the client asks for the
+        # group's, of all partitions at once: one open transaction would hold up every other.
+        consumer.incremental_assign(
+            [TopicPartition(place.topic, place.partition, 0) for place in places]
+        )
         if places:
             consumer.pause(places)
         for place in places:
@@ -127,6 +131,7 @@ class Ownership:
             partition.ledger = self._open_ledger(number, located)
             if partition.ledger is None:
                 return
+            partition.start_offset = located.due_offset
         del self._locating[number]
         partition.first_offset = located.first_offset
         partition.target_offset = located.end_offset
@@ -137,13 +142,28 @@ class Ownership:
 
     def _open_if_restored(self, partition: Partition) -> None:
         assert partition.ledger is not None, "a located partition has its ledger"
-        if partition.ledger.next_offset < partition.target_offset:
+        if partition.ledger.next_offset < partition.target_offset or not self._position(partition):
             return
         partition.reconcile()
         partition.phase = Phase.OPEN
         if not self.paused:
             self._consumer.resume([self._due(partition.number)])
         _log.info("partition open", partition=partition.number)
+
+    def _position(self, partition: Partition) -> bool:
+        """Whether the consumer stands where the partition's due events are to be read from."""
+        if partition.start_offset is None:
+            return True
+        due = self._settings.topics.due
+        try:
+            self._consumer.seek(TopicPartition(due, partition.number, partition.start_offset))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE:
+                raise
+            # The client has not begun to fetch the new partition: position it next time round.
+            return False
+        partition.start_offset = None
+        return True
 
     def _open_ledger(self, number: int, located: Located) -> Ledger | None:
         """The ledger, or None while another process still holds its folder."""

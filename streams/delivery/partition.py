@@ -71,6 +71,9 @@ class Partition:
     number: int
     phase: Phase = Phase.LOCATING
     ledger: Ledger | None = None
+    start_offset: int | None = None
+    """From where its due events are to be read, until the consumer has been told."""
+
     target_offset: int = 0
     """Up to where its outcomes must be read before it may open."""
 
