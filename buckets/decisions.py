@@ -308,27 +308,20 @@ def on_due(standing: Reminder, now_ms: int, rules: Rules) -> Decision:
         return Decision(ReplyStatus.ACCEPTED, _end(standing, State.STALE, now_ms, rules))
     if asked.destination.startswith("topic:"):
         # Fired and delivered are one here: the record is in the target by the same transaction.
-        fired = replace(
-            standing,
-            state=State.DELIVERED,
-            entry=Entry.EXPIRE,
-            at_ms=now_ms + rules.dedupe_retention_ms,
-            attempt=standing.attempt + 1,
-            fired_at_ms=now_ms,
-            changed_at_ms=now_ms,
-        )
-        return Decision(ReplyStatus.ACCEPTED, fired, (Fire(fired),))
-    # A lease that ran out is no failure: silence is asked again, and only `not_after` ends it.
-    claimed = replace(
+        state, entry, wait_ms = State.DELIVERED, Entry.EXPIRE, rules.dedupe_retention_ms
+    else:
+        # A lease that runs out is no failure: silence is asked again, and only `not_after` ends it.
+        state, entry, wait_ms = State.CLAIMED, Entry.LEASE, rules.lease_ms
+    fired = replace(
         standing,
-        state=State.CLAIMED,
-        entry=Entry.LEASE,
-        at_ms=now_ms + rules.lease_ms,
+        state=state,
+        entry=entry,
+        at_ms=now_ms + wait_ms,
         attempt=standing.attempt + 1,
         fired_at_ms=now_ms,
         changed_at_ms=now_ms,
     )
-    return Decision(ReplyStatus.ACCEPTED, claimed, (Fire(claimed),))
+    return Decision(ReplyStatus.ACCEPTED, fired, (Fire(fired),))
 
 
 _ENDS: Final[dict[Status, State]] = {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from schemas import limits
 from schemas.commands import COMMAND_TYPES
 from schemas.events import DUE_EVENT_TYPE
 from schemas.instants import DAY_MS
@@ -185,7 +184,7 @@ def _messages(rejected_headers: Json) -> Json:
         key=_id_key(),
     )
     messages["rejected"] = _opaque(
-        f"The refused value as it came, of at most {limits.COMMAND_BYTES_MAX} bytes as a command.",
+        "The refused record as it came, its own headers included, and why it was refused.",
         key={"type": "string", "description": "The key of the refused record."},
     ) | {"headers": rejected_headers}
     messages["pressure"] = {

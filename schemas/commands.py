@@ -94,15 +94,18 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
     max_attempts: Annotated[int, Meta(ge=1, le=limits.RETRY_ATTEMPTS_MAX)] | None = None
 
 
-class Schedule(
+class _Command(
     Struct,
     frozen=True,
     tag_field="type",
-    tag="schedule",
     gc=False,
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
+    """What all commands have in common: `type` names them, and a field not known is refused."""
+
+
+class Schedule(_Command, frozen=True, tag="schedule"):
     """Remind at an instant. `id` is the idempotency key of the obligation."""
 
     id: Id
@@ -124,15 +127,7 @@ class Schedule(
     actor: Name | None = None
 
 
-class Cancel(
-    Struct,
-    frozen=True,
-    tag_field="type",
-    tag="cancel",
-    gc=False,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-):
+class Cancel(_Command, frozen=True, tag="cancel"):
     """End a reminder: its version or a lower one if `version` is given, else whatever stands."""
 
     id: Id
@@ -142,15 +137,7 @@ class Cancel(
     actor: Name | None = None
 
 
-class Reschedule(
-    Struct,
-    frozen=True,
-    tag_field="type",
-    tag="reschedule",
-    gc=False,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-):
+class Reschedule(_Command, frozen=True, tag="reschedule"):
     """Move a reminder and keep everything else of it."""
 
     id: Id
@@ -163,21 +150,20 @@ class Reschedule(
     actor: Name | None = None
 
 
-class Trigger(
-    Struct,
-    frozen=True,
-    tag_field="type",
-    tag="trigger",
-    gc=False,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-):
+class Trigger(_Command, frozen=True, tag="trigger"):
     """Fire a pending reminder now."""
 
     id: Id
     reply: bool = False
     reason: Reason | None = None
     actor: Name | None = None
+
+
+class _Event(Struct):
+    """Of a structured CloudEvent, what names it. A plain command has no `specversion`."""
+
+    specversion: str
+    id: str
 
 
 Command = Schedule | Cancel | Reschedule | Trigger
@@ -194,6 +180,7 @@ _decode_one: Final[dict[str, Callable[[Any], Command]]] = {
     name: msgspec.json.Decoder(form).decode for name, form in COMMAND_TYPES.items()
 }
 _decode_envelope: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_event_id: Final[Callable[[bytes], _Event]] = msgspec.json.Decoder(_Event).decode
 _SHORT_BYTES: Final = 2 * limits.NESTING_MAX
 """A bracket and its partner per level: nothing up to this length is nested too deeply."""
 _CLOUD_TYPE: Final = re.compile(r"reminder\.([a-z]+)\.v([0-9]+)")
@@ -263,12 +250,15 @@ def _header(headers: Headers, name: str) -> str | None:
     return None
 
 
-def cloud_event_id(headers: Headers) -> str | None:
-    """The `ce_id` of a record in CloudEvents binary form, bounded."""
-    for key, content in headers or ():
-        if key == "ce_id" and content is not None:
-            return content.decode(errors="replace")[: limits.ID_CHARACTERS_MAX]
-    return None
+def cloud_event_id(value: bytes, headers: Headers) -> str | None:
+    """The event's id of a record in either form of CloudEvents, bounded; None in the plain one."""
+    found = _header(headers, "ce_id")
+    if found is None and b'"specversion"' in value:
+        try:
+            found = _decode_event_id(value).id
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+    return None if found is None else found[: limits.ID_CHARACTERS_MAX]
 
 
 _STEP: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}

@@ -5,21 +5,26 @@ Bodies are JSON; instants in them are RFC 3339 in UTC with milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 import orjson
 from msgspec import Meta, Struct
 
-from schemas import commands, instants
+from schemas import commands, instants, limits
 from schemas.commands import Id
 from schemas.errors import Refused
 from schemas.reminder import Reminder, State
 
 DUE_EVENT_TYPE: Final = "reminder.due.v1"
+REJECTED_BYTES_MAX: Final = limits.RECORD_BYTES_MAX - 16_384
+"""Key, value and headers of a refused record that is kept whole: the reason has to fit as well."""
+
+_KEY_BYTES_MAX: Final = 4 * limits.ID_CHARACTERS_MAX
+_ERROR: Final = "error."
 Headers = list[tuple[str, str | bytes | None]]
 FireId = Annotated[str, Meta(pattern="^[0-9a-f]{32}" + commands.END)]
 
@@ -222,15 +227,7 @@ def dead_letter(reminder: Reminder, reason: str, at_ms: int) -> bytes:
         "due_at": instants.text(asked.due_at_ms),
         "at": instants.text(at_ms),
         "reason": reason,
-        "attempts": [
-            {
-                "attempt": attempt.number,
-                "at": instants.text(attempt.at_ms),
-                "status": attempt.status,
-                "detail": attempt.detail,
-            }
-            for attempt in reminder.attempts
-        ],
+        "attempts": _attempts(reminder),
         "headers": asked.headers,
     }
     if asked.payload is not None:
@@ -238,6 +235,18 @@ def dead_letter(reminder: Reminder, reason: str, at_ms: int) -> bytes:
     if asked.payload_ref is not None:
         body["payload_ref"] = asked.payload_ref
     return orjson.dumps(body)
+
+
+def _attempts(reminder: Reminder) -> list[dict[str, Any]]:
+    return [
+        {
+            "attempt": attempt.number,
+            "at": instants.text(attempt.at_ms),
+            "status": attempt.status,
+            "detail": attempt.detail,
+        }
+        for attempt in reminder.attempts
+    ]
 
 
 def description(reminder: Reminder) -> dict[str, Any]:
@@ -261,15 +270,7 @@ def description(reminder: Reminder) -> dict[str, Any]:
         "occurrence": reminder.occurrence,
         "attempt": reminder.attempt,
         "cancel_requested": reminder.cancel_requested,
-        "attempts": [
-            {
-                "attempt": attempt.number,
-                "at": instants.text(attempt.at_ms),
-                "status": attempt.status,
-                "detail": attempt.detail,
-            }
-            for attempt in reminder.attempts
-        ],
+        "attempts": _attempts(reminder),
         "created_at": instants.text(reminder.created_at_ms),
         "changed_at": instants.text(reminder.changed_at_ms),
         "fired_at": None if reminder.fired_at_ms is None else instants.text(reminder.fired_at_ms),
@@ -336,13 +337,46 @@ def reply(
     return orjson.dumps(body)
 
 
+class Rejected(NamedTuple):
+    """A record for `rejected`."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def rejected(
+    key: bytes | None,
+    value: bytes | None,
+    headers: Iterable[tuple[str, str | bytes | None]],
+    error: Refused,
+    source: Source,
+) -> Rejected:
+    """A refused record as it came, with the reason and its place in more headers.
+
+    Only what no topic could hold is cut: first its own headers, then key and value.
+    """
+    # One that is sent again and refused again has one reason, the latest.
+    own = [(name, content) for name, content in headers if not name.startswith(_ERROR)]
+    reasons = rejection_headers(error, source)
+    size = len(key or b"") + len(value or b"")
+    headers_size = sum(len(name.encode()) + len(content or "") for name, content in own)
+    if size + headers_size > REJECTED_BYTES_MAX:
+        reasons.append((f"{_ERROR}cut-from-bytes", str(size + headers_size)))
+        own = []
+    if size > REJECTED_BYTES_MAX:
+        key = key and key[:_KEY_BYTES_MAX]
+        value = value and value[: REJECTED_BYTES_MAX - _KEY_BYTES_MAX]
+    return Rejected(key, value, own + reasons)
+
+
 def rejection_headers(error: Refused, source: Source) -> Headers:
     """Why a record was refused and where it lies; a fixed set, so that it cannot grow."""
     return [
-        ("error.code", error.code),
-        ("error.field", error.field),
-        ("error.message", error.message),
-        ("error.topic", source.topic),
-        ("error.partition", str(source.partition)),
-        ("error.offset", str(source.offset)),
+        (f"{_ERROR}code", error.code),
+        (f"{_ERROR}field", error.field),
+        (f"{_ERROR}message", error.message),
+        (f"{_ERROR}topic", source.topic),
+        (f"{_ERROR}partition", str(source.partition)),
+        (f"{_ERROR}offset", str(source.offset)),
     ]

@@ -6,6 +6,9 @@ Source: the contract's tables. Each is tested at the bound and one past it.
 from typing import Final
 
 COMMAND_BYTES_MAX: Final = 1_048_576
+RECORD_BYTES_MAX: Final = 2_097_152
+"""Of every topic but `commands`: what it takes must fit again as due event, dead letter, reject."""
+
 ID_CHARACTERS_MAX: Final = 256
 NAME_CHARACTERS_MAX: Final = 128
 DESTINATION_CHARACTERS_MAX: Final = 2_048

@@ -20,6 +20,7 @@ from aiohttp import web
 from faust.web.base import BlueprintManager
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from schemas.limits import RECORD_BYTES_MAX
 from streams import logs
 from streams.clock import SystemClock
 from streams.console.http import HOP_HEADER, RETRY_AFTER_S, Answer, Node
@@ -27,7 +28,6 @@ from streams.errors import BadSetting, EngineFailed, StreamsError
 from streams.kafka import Cluster
 from streams.processor.processor import Processor
 from streams.settings import Settings
-from streams.topics import RECORD_BYTES_MAX
 
 STOP_TIMEOUT_S: Final = 30.0
 FAUST_STOP_TIMEOUT_S: Final = 5.0

@@ -10,15 +10,13 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from schemas.limits import RECORD_BYTES_MAX
 from streams.kafka import REQUEST_TIMEOUT_S, Cluster
 from streams.settings import Settings, Topics
 
 DAY_MS: Final = 86_400_000
 COMMAND_RECORD_BYTES_MAX: Final = 1_310_720
 """A largest legal command with its headers."""
-
-RECORD_BYTES_MAX: Final = 2_097_152
-"""Whatever `commands` takes must fit again as due event, dead letter and reject."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,13 +128,13 @@ class Recorder:
                     batch.partition,
                 )
             for refusal in batch.refusals:
-                source = events.Source(self._topics.due, batch.partition, refusal.due.offset)
+                due = refusal.due
+                source = events.Source(self._topics.due, batch.partition, due.offset)
+                key, value, headers = events.rejected(
+                    due.key, due.value, due.headers or (), refusal.why, source
+                )
                 producer.produce(
-                    self._topics.rejected,
-                    refusal.due.value,
-                    refusal.due.key,
-                    batch.partition,
-                    headers=events.rejection_headers(refusal.why, source),
+                    self._topics.rejected, value, key, batch.partition, headers=headers
                 )
 
     def _insist(self, call: Callable[[float], object], deadline_s: float) -> None:

@@ -11,20 +11,17 @@ from schemas import events
 from schemas.commands import Command
 from schemas.errors import Refused
 from schemas.events import Source
-from schemas.limits import ID_CHARACTERS_MAX
 from schemas.reminder import Reminder
 from schemas.routing import routing_key
 from streams.processor.targets import Targets
 from streams.processor.transaction import Transaction
 from streams.settings import Topics
-from streams.topics import RECORD_BYTES_MAX
 
 FORWARDED_HEADER: Final = "minutewheel.forwarded-from"
 HEADERS_BYTES_MAX: Final = 131_072
 """Of a record that has to be moved: it must still fit with one header more."""
 
-REJECTED_BYTES_MAX: Final = RECORD_BYTES_MAX - 16_384
-ID_BYTES_MAX: Final = 4 * ID_CHARACTERS_MAX
+Headers = list[tuple[str, bytes | None]]
 
 
 class Outputs:
@@ -105,7 +102,7 @@ class Outputs:
         owner: int,
         reminder_id: str,
         value: bytes,
-        headers: list[tuple[str, bytes | None]],
+        headers: Headers,
     ) -> None:
         """Move a record to the partition its id belongs to, once. Raises `Refused`."""
         if any(name == FORWARDED_HEADER for name, _ in headers):
@@ -120,20 +117,8 @@ class Outputs:
             [*headers, (FORWARDED_HEADER, f"{source.partition}/{source.offset}")],
         )
 
-    def reject(
-        self, number: int, message: Message, refused: Refused, topic: str, offset: int
-    ) -> None:
-        """The bytes as they came, with the reason beside them.
-
-        Only what no topic of ours could hold is cut, where the topic it lay in is set to take more
-        than the contract's.
-        """
-        headers = events.rejection_headers(refused, Source(topic, number, offset))
+    def reject(self, source: Source, message: Message, headers: Headers, refused: Refused) -> None:
+        """The record as it came, with the reason beside it."""
         key: Any = message.key()
-        value = message.value()
-        size = len(key or b"") + len(value or b"")
-        if size > REJECTED_BYTES_MAX:
-            headers.append(("error.cut-from-bytes", str(size)))
-            key = key and key[:ID_BYTES_MAX]
-            value = value and value[: REJECTED_BYTES_MAX - ID_BYTES_MAX]
-        self._transaction.ours(self._topics.rejected, number, key, value, headers)
+        record = events.rejected(key, message.value(), headers, refused, source)
+        self._transaction.ours(self._topics.rejected, source.partition, *record)

@@ -157,6 +157,7 @@ class Processor:
         # Leaving the group first lets another process begin with our partitions at once.
         self._commands.close()
         self._ownership.close()
+        self._producers.drop()
         self._figures.flush(2.0)
         self._log.info("stopped")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
@@ -95,11 +96,12 @@ class Turn:
                 # Wound back: its effects are in the state already, in whatever came after it too.
                 self._count(metrics.DUPLICATES, "commands")
                 continue
+            headers: Headers = []
             try:
                 headers = headers_of(message)
                 command = self._decode(message, headers)
             except Refused as refused:
-                self._reject_command(owned, message, offset, refused)
+                self._reject_command(owned, message, offset, headers, refused)
                 continue
             arrived.append((message, offset, headers, command))
             identifiers.append(command.id.encode())
@@ -161,7 +163,8 @@ class Turn:
                 partition.get(identifier), command, self._now_ms, self._rules, trace_parent
             )
         except Refused as refused:
-            self._outputs.reject(owned.number, message, refused, self._topics.commands, offset)
+            source = Source(self._topics.commands, owned.number, offset)
+            self._outputs.reject(source, message, headers, refused)
             decision = Decision(ReplyStatus.REJECTED, detail=refused.message)
         else:
             self._carry_out(owned, identifier, decision)
@@ -169,7 +172,7 @@ class Turn:
         if decision.status is ReplyStatus.DUPLICATE:
             self._count(metrics.DUPLICATES, "schedule")
         if command.reply:
-            event_id = commands.cloud_event_id(headers)
+            event_id = commands.cloud_event_id(message.value() or b"", headers)
             source = Source(self._topics.commands, owned.number, offset, event_id)
             standing = decision.reminder or partition.get(identifier)
             self._outputs.reply(source, command, decision, standing, self._now_ms)
@@ -184,22 +187,23 @@ class Turn:
         owner: int,
     ) -> None:
         """A producer with another partitioner, or no key, put it here: move it, once."""
-        value = message.value()
+        value, carried = message.value(), headers
         if value is None:
-            value, headers = commands.encode(command), []
+            value, carried = commands.encode(command), []
         source = Source(self._topics.commands, owned.number, offset)
         try:
-            self._outputs.forward(source, owner, command.id, value, headers)
+            self._outputs.forward(source, owner, command.id, value, carried)
         except Refused as refused:
-            self._reject_command(owned, message, offset, refused)
+            self._reject_command(owned, message, offset, headers, refused)
         else:
             self._count(metrics.FORWARDED)
 
     def _reject_command(
-        self, owned: Owned, message: Message, offset: int, refused: Refused
+        self, owned: Owned, message: Message, offset: int, headers: Headers, refused: Refused
     ) -> None:
         """What cannot even be told to be a command of this partition."""
-        self._outputs.reject(owned.number, message, refused, self._topics.commands, offset)
+        source = Source(self._topics.commands, owned.number, offset)
+        self._outputs.reject(source, message, headers, refused)
         self._count(metrics.COMMANDS, "unknown", "rejected")
 
     def take_outcomes(self, owned: Owned, messages: list[Message]) -> None:
@@ -217,7 +221,7 @@ class Turn:
             try:
                 outcome = events.decode_outcome(message.value() or b"")
             except Refused as refused:
-                self._outputs.reject(owned.number, message, refused, self._topics.outcomes, offset)
+                self._reject_outcome(owned, message, offset, refused)
                 continue
             arrived.append((message, offset, outcome))
         identifiers = [outcome.id.encode() for _, _, outcome in arrived]
@@ -234,13 +238,23 @@ class Turn:
         self, owned: Owned, message: Message, offset: int, outcome: events.Outcome, owner: int
     ) -> None:
         source = Source(self._topics.outcomes, owned.number, offset)
-        value = message.value() or b""
+        headers: Headers = []
         try:
-            self._outputs.forward(source, owner, outcome.id, value, headers_of(message))
+            headers = headers_of(message)
+            self._outputs.forward(source, owner, outcome.id, message.value() or b"", headers)
         except Refused as refused:
-            self._outputs.reject(owned.number, message, refused, source.topic, offset)
+            self._outputs.reject(source, message, headers, refused)
         else:
             self._count(metrics.FORWARDED)
+
+    def _reject_outcome(
+        self, owned: Owned, message: Message, offset: int, refused: Refused
+    ) -> None:
+        headers: Headers = []
+        with suppress(Refused):
+            headers = headers_of(message)
+        source = Source(self._topics.outcomes, owned.number, offset)
+        self._outputs.reject(source, message, headers, refused)
 
     def _decide_outcome(self, owned: Owned, outcome: events.Outcome, identifier: bytes) -> None:
         standing = owned.partition.get(identifier)

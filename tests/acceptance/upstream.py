@@ -32,8 +32,11 @@ def schedule(reminder_id: str, due_at_ms: int, destination: str, **more: Any) ->
     }
 
 
-def send(deployment: Deployment, *commands: dict[str, Any] | tuple[bytes | None, bytes]) -> None:
-    """Write commands as the Java client would place them; pairs are raw keys and values."""
+Raw = tuple[bytes | None, bytes] | tuple[bytes | None, bytes, dict[str, str]]
+
+
+def send(deployment: Deployment, *commands: dict[str, Any] | Raw) -> None:
+    """Write commands as the Java client would place them; raw ones are key, value and headers."""
     producer = Producer(
         {
             "bootstrap.servers": deployment.settings.bootstrap,
@@ -42,11 +45,14 @@ def send(deployment: Deployment, *commands: dict[str, Any] | tuple[bytes | None,
         }
     )
     for command in commands:
-        if isinstance(command, tuple):
+        headers: dict[str, str] = {}
+        if isinstance(command, dict):
+            key, value = str(command["id"]).partition("/")[0].encode(), orjson.dumps(command)
+        elif len(command) == 2:
             key, value = command
         else:
-            key, value = str(command["id"]).partition("/")[0].encode(), orjson.dumps(command)
-        producer.produce(deployment.settings.topics.commands, value, key=key)
+            key, value, headers = command
+        producer.produce(deployment.settings.topics.commands, value, key, headers=headers)
     assert producer.flush(FLUSH_TIMEOUT_S) == 0
 
 

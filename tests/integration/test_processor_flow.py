@@ -319,3 +319,45 @@ def test_a_clock_that_steps_back_fires_nothing_twice_and_loses_nothing(
         lab.turn_until(lambda: lab.claims() == 60, "the rest, once it is set right")
         history = lab.assert_all_zero("a")
         assert len(history.due) == 60
+
+
+def test_a_reply_names_the_cloud_event_it_answers(kafka: RunningKafka, tmp_path: Path) -> None:
+    data = {"id": "a", "due_at": upstream.now_ms() + 60_000, "reply": True}
+    kind = "reminder.schedule.v1"
+    event = {"specversion": "1.0", "id": "e-1", "source": "shop", "type": kind, "data": data}
+    binary = {"ce_specversion": "1.0", "ce_id": "e-2", "ce_source": "shop", "ce_type": kind}
+    with laboratory(kafka.bootstrap, tmp_path) as lab:
+        lab.active()
+        lab.send((b"a", orjson.dumps(event)), (b"a", orjson.dumps(data), binary))
+        replies = _records(lab, lab.settings.topics.replies, 2)
+    said = [orjson.loads(reply.value or b"") for reply in replies]
+    assert [(each["command"]["ce_id"], each["status"]) for each in said] == [
+        ("e-1", "accepted"),
+        ("e-2", "duplicate"),
+    ]
+
+
+def test_a_refused_cloud_event_can_be_sent_again_as_it_was(
+    kafka: RunningKafka, tmp_path: Path
+) -> None:
+    with laboratory(kafka.bootstrap, tmp_path) as lab:
+        lab.active()
+        binary = {"ce_id": "e-1", "ce_type": "reminder.schedule.v1"}
+        lab.send((b"a", b'{"id":"a","dueat":1}', binary))
+        (refused,) = _records(lab, lab.settings.topics.rejected, 1)
+    assert refused.value == b'{"id":"a","dueat":1}'
+    assert refused.headers["ce_id"] == b"e-1"
+    assert refused.headers["ce_type"] == b"reminder.schedule.v1"
+    assert refused.headers["error.field"] == b"dueat"
+
+
+def _records(lab: Lab, topic: str, count: int) -> list[zeros.Record]:
+    """The records of a topic, once there are so many."""
+    found: list[zeros.Record] = []
+
+    def written() -> bool:
+        found[:] = zeros.read_topic(lab.settings, topic)
+        return len(found) >= count
+
+    lab.turn_until(written, f"{count} records in {topic}")
+    return found

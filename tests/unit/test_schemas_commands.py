@@ -113,7 +113,8 @@ def test_every_bound_has_a_row() -> None:
         "COMMAND_BYTES_MAX",
         "ERROR_MESSAGE_CHARACTERS_MAX",
         "ERROR_FIELD_CHARACTERS_MAX",
-        # Bounds of what is stored, not of what may be asked.
+        # Bounds of what is stored or refused, not of what may be asked.
+        "RECORD_BYTES_MAX",
         "ATTEMPTS_KEPT_MAX",
         "FIRED_INSTANTS_KEPT_MAX",
     }
@@ -293,13 +294,27 @@ def test_ten_thousand_record_headers() -> None:
     headers.append(("ce_id", b"e" * 1_048_576))
     headers.append(("ce_type", b"reminder.cancel.v1"))
     assert isinstance(taken(b'{"id":"a"}', headers), commands.Cancel)
-    cloud_id = commands.cloud_event_id(headers)
+    cloud_id = commands.cloud_event_id(b"{}", headers)
     assert cloud_id == "e" * limits.ID_CHARACTERS_MAX
 
 
 @pytest.mark.parametrize("headers", [None, [], [("ce_id", None)], [("other", b"x")]])
 def test_no_cloud_event_id(headers: commands.Headers) -> None:
-    assert commands.cloud_event_id(headers) is None
+    assert commands.cloud_event_id(b'{"type":"cancel","id":"a"}', headers) is None
+
+
+def test_the_id_of_a_structured_cloud_event_is_its_own() -> None:
+    """Not the reminder's, which lies in its data."""
+    value = b'{"specversion":"1.0","type":"reminder.cancel.v1","id":"e-1","data":{"id":"a"}}'
+    assert isinstance(taken(value), commands.Cancel)
+    assert commands.cloud_event_id(value, None) == "e-1"
+
+
+@pytest.mark.parametrize(
+    "value", [b'{"specversion":"1.0"}', b'"specversion"', b'\xff"specversion"']
+)
+def test_what_only_looks_like_a_structured_cloud_event_has_no_id(value: bytes) -> None:
+    assert commands.cloud_event_id(value, []) is None
 
 
 def test_encode_and_from_mapping_lead_back() -> None:
