@@ -116,6 +116,9 @@ class WorkerApp(faust.App):  # type: ignore[misc]
 class Worker(faust.Worker):  # type: ignore[misc]
     """Runs the app in this thread until a signal, and ends with its exit code whatever comes."""
 
+    def _setup_logging(self) -> None:
+        """Leaves the process's log as it is set up: one form for all parts."""
+
     def install_signal_handlers(self) -> None:
         """For the process, not for its event loop as Faust does.
 
@@ -247,7 +250,7 @@ def run_worker(settings: Settings) -> int:
     _check_free(settings.http)
     app = build(settings)
     engine = app.engine
-    worker = Worker(app, loglevel="WARNING", quiet=True, redirect_stdouts=False, loop=app.loop)
+    worker = Worker(app, quiet=True, redirect_stdouts=False, loop=app.loop)
     worker.spinner = None
     try:
         worker.execute_from_commandline()

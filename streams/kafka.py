@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -38,8 +39,13 @@ _FIRST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _headers: Final = methodcaller("headers")
 _END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
+_log: Final = logging.getLogger("librdkafka")
 _COMMITTED: Final = IsolationLevel.READ_COMMITTED
 _WRITTEN: Final = IsolationLevel.READ_UNCOMMITTED
+
+_QUIET: Final = {"log_level": 2, "logger": _log}
+"""What matters comes back as an error, or is told by `_complain`: each of ten clients would write
+twenty lines a second while a broker is away. The logger is for the clients' last words."""
 
 Assigned = Callable[[Consumer, list[TopicPartition]], None]
 
@@ -53,6 +59,7 @@ def base(settings: Settings, role: str) -> dict[str, Any]:
         "client.id": f"minutewheel-{role}-{settings.name}",
         # A topic that is not there is an error to report, never one to create by accident.
         "allow.auto.create.topics": "false",
+        **({} if "log_level" in settings.kafka else _QUIET),
         **settings.kafka,
     }
 
@@ -76,7 +83,13 @@ def group_consumer(settings: Settings, group: str, role: str) -> Consumer:
         properties["session.timeout.ms"] = settings.session_timeout_ms
         properties["heartbeat.interval.ms"] = max(1, settings.session_timeout_ms // 5)
         properties["partition.assignment.strategy"] = "cooperative-sticky"
+    properties["error_cb"] = _complain
     return Consumer(base(settings, role) | properties | dict(settings.kafka))
+
+
+def _complain(error: KafkaError) -> None:
+    """What a client has trouble with and goes on trying: seldom written, see `logs`."""
+    _log.warning("%s: %s", error.name(), error.str())
 
 
 def reader(settings: Settings, role: str) -> Consumer:

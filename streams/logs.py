@@ -4,33 +4,80 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+import time
+from collections import Counter
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final
 
 import structlog
+from structlog.stdlib import ExtraAdder, ProcessorFormatter
 
 Log = structlog.typing.FilteringBoundLogger
+REPEAT_S: Final = 30.0
+COMPLAINTS_MAX: Final = 1_000
+
+
+class Seldom(logging.Filter):
+    """Lets a library's complaint through once in REPEAT_S; the next one tells how many were not.
+
+    While a broker is away its clients try again many times a second, and each says so each time.
+    """
+
+    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._monotonic_s = monotonic_s
+        self._until_s: dict[tuple[str, str, object], float] = {}
+        self._left_out: Counter[tuple[str, str, object]] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is to be written."""
+        about = record.args[0] if isinstance(record.args, tuple) and record.args else None
+        complaint = record.name, str(record.msg), str(about)
+        now_s = self._monotonic_s()
+        if now_s < self._until_s.get(complaint, now_s):
+            self._left_out[complaint] += 1
+            return False
+        if len(self._until_s) >= COMPLAINTS_MAX:
+            self._until_s.clear()
+            self._left_out.clear()
+        self._until_s[complaint] = now_s + REPEAT_S
+        if left_out := self._left_out.pop(complaint, 0):
+            record.left_out = left_out
+        return True
 
 
 def configure(level: str = "INFO") -> None:
-    """Set up this process's log on standard error."""
+    """Set up this process's log on standard error, for its own parts and for libraries."""
     people = sys.stderr.isatty()
     renderer: Any = (
         structlog.dev.ConsoleRenderer()
         if people
         else structlog.processors.JSONRenderer(serializer=_json)
     )
+    shared: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
+        processors=[structlog.contextvars.merge_contextvars, *shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(Seldom())
+    handler.setFormatter(
+        ProcessorFormatter(
+            foreign_pre_chain=[_part, ExtraAdder(["left_out"]), *shared],
+            processors=[ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+def _part(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
+    """A library's lines have a part too: its logger's name."""
+    return {"part": event["_record"].name, **event}
 
 
 def _json(event: Any, **_: Any) -> str:

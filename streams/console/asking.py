@@ -30,7 +30,7 @@ def send(session: Session, command: Command, timeout_s: float | None) -> None:
     Prints the reply, or where the command lies. Ends the program with the code of the reply.
     Raises `Unanswered`.
     """
-    sender = Sender(session.client_settings(), session.clock)
+    sender = Sender(session.settings(), session.clock)
     if timeout_s is None:
         session.output.show(_sent(command, sender.send(command), "sent"), views.sent)
         return

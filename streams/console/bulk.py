@@ -109,7 +109,7 @@ def _show_bad(line: Line, count: int, progress: Progress) -> None:
 def _send(session: Session, file: BinaryIO, form: Format, total: int, progress: Progress) -> int:
     from streams.console.sender import Sender
 
-    sender = Sender(session.client_settings(), session.clock)
+    sender = Sender(session.settings(), session.clock)
     task = progress.add_task("sending", total=total)
     try:
         for count, line in enumerate(files.read(file, form), 1):

@@ -137,7 +137,7 @@ def topics_create(
     from streams.console import leaders
     from streams.kafka import Cluster
 
-    settings = session.client_settings()
+    settings = session.settings()
     settings = replace(
         settings,
         partitions=partitions or settings.partitions,
@@ -164,7 +164,7 @@ def topics_check(session: Session) -> None:
     from streams import topics
     from streams.kafka import Cluster
 
-    settings = session.client_settings()
+    settings = session.settings()
     found = topics.differences(Cluster(settings), settings)
     session.output.show_all([{"difference": each} for each in found], _differences_view)
     if found:

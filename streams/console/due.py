@@ -43,7 +43,7 @@ def due(
     for name, text in (("from", start), ("to", end)):
         if text is not None:
             query[name] = _time(session, text, name)
-    nodes = Nodes(session.client_settings(), session.clock, node)
+    nodes = Nodes(session.settings(), session.clock, node)
     body = nodes.due(query, timeout)
     if session.output.form == "jsonl":
         import msgspec

@@ -112,9 +112,8 @@ def _begin(session: Session, until_stdin_closes: bool) -> None:
     from streams.kafka import Cluster
 
     logs.configure(session.given.log_level.upper())
-    # Asked once by a client that keeps quiet: where no broker answers, one line says it, and not
-    # the log of a client that tries again twenty times a second.
-    Cluster(session.client_settings()).cluster_id()
+    # Where no broker answers, one line says so, before anything is started.
+    Cluster(session.settings()).cluster_id()
     if until_stdin_closes:
         threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -163,7 +163,7 @@ def get(
     from streams.console import views
     from streams.console.nodes import Nodes
 
-    body = Nodes(session.client_settings(), session.clock, node).reminder(id, timeout)
+    body = Nodes(session.settings(), session.clock, node).reminder(id, timeout)
     session.output.show(body, lambda shown: views.reminder(shown, session.clock.now_ms()))
 
 

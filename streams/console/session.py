@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -57,19 +56,8 @@ class Session:
         given = {"bootstrap": self.given.bootstrap, "prefix": self.given.prefix} | more
         settings = load(given, file=self.given.config)
         properties = parsed(self.given.properties)
-        return replace(settings, kafka={**settings.kafka, **properties})
-
-    def client_settings(self) -> Settings:
-        """The settings of a command that ends soon.
-
-        Its Kafka clients keep their log to themselves: what matters of it becomes the one line
-        that the command ends with.
-        """
-        settings = self.settings()
-        quiet: Mapping[str, str] = {"log_level": "0"}
-        if self.given.log_level == "debug":
-            quiet = {}
-        return replace(settings, kafka={**quiet, **settings.kafka})
+        told = {"log_level": "7"} if self.given.log_level == "debug" else {}
+        return replace(settings, kafka={**told, **settings.kafka, **properties})
 
     def names_a_cluster(self) -> bool:
         """Whether anybody said which Kafka to use."""

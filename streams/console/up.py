@@ -173,9 +173,8 @@ class Household:
         _progress(f"Kafka answers at {cluster.bootstrap}")
 
     def _make_topics(self) -> list[str]:
-        quiet = replace(self._settings, kafka={"log_level": "0", **self._settings.kafka})
-        cluster = Cluster(quiet)
-        made = topics.create(cluster, quiet)
+        cluster = Cluster(self._settings)
+        made = topics.create(cluster, self._settings)
         leaders.wait_visible(cluster, self._clock)
         return made
 
@@ -202,8 +201,7 @@ class Household:
         if not _is_ready(self._settings.deliver_http):
             return False
         group = self._settings.delivery_group
-        quiet = replace(self._settings, kafka={"log_level": "0", **self._settings.kafka})
-        admin = Cluster(quiet).admin
+        admin = Cluster(self._settings).admin
         with suppress(KafkaException):
             described = admin.describe_consumer_groups([group], request_timeout=5.0)[group].result()
             return bool(described.members) and described.state == ConsumerGroupState.STABLE
