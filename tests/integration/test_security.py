@@ -170,7 +170,10 @@ def test_a_reminder_goes_all_the_way_on_connections_that_are_secured(
 ) -> None:
     papers, bootstrap = kafka_that_asks.papers, kafka_that_asks.at(listener)
     properties = papers.account("SCRAM-SHA-512") if listener == "ACCOUNTS" else papers.client()
-    worker = deployment.worker(bootstrap=bootstrap, kafka=written(properties))
+    # Both kinds of clients tell all they can, so that a password that is told is found below.
+    talkative = properties | {"debug": "all"}
+    worker = deployment.worker(bootstrap=bootstrap, kafka=written(talkative))
+    worker.arguments += ["--log-level", "debug"]
     worker.start()
     worker.wait_ready()
     given = ["--bootstrap", bootstrap, "--prefix", deployment.settings.prefix]
