@@ -24,6 +24,7 @@ from schemas.limits import RECORD_BYTES_MAX
 from streams import logs
 from streams.clock import SystemClock
 from streams.console.http import HOP_HEADER, RETRY_AFTER_S, Answer, Node
+from streams.credentials import credentials
 from streams.errors import BadSetting, EngineFailed, StreamsError
 from streams.kafka import Cluster
 from streams.processor.processor import Processor
@@ -141,6 +142,7 @@ def build(settings: Settings) -> WorkerApp:
     app = WorkerApp(
         f"{settings.prefix}worker",
         broker="kafka://" + settings.bootstrap.replace(",", ";kafka://"),
+        broker_credentials=credentials(settings.kafka),
         store="memory://",
         datadir=str(settings.data_dir / "faust"),
         topic_replication_factor=settings.replication,
@@ -236,13 +238,9 @@ def _check_free(address: str) -> None:
 def run_worker(settings: Settings) -> int:
     """Run one processor until SIGTERM or SIGINT; returns the process's exit code.
 
-    Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged` before anything is started.
+    Raises `BadSetting`, `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged` before anything
+    is started.
     """
-    if settings.kafka.get("security.protocol", "plaintext").lower() != "plaintext":
-        raise BadSetting(
-            "kafka: security.protocol: a worker's Faust part speaks plaintext only in this "
-            "release, unlike delivery workers and the command line"
-        )
     cluster = Cluster(settings)
     cluster.cluster_id()
     # Faust does not see for minutes a topic that appears after it: so all must be there now.

@@ -16,7 +16,11 @@ class BadSetting(StreamsError):
 
 
 class BrokerUnreachable(StreamsError):
-    """No broker answered at the bootstrap address. Check the address and that Kafka runs."""
+    """No broker answered at the bootstrap address, or none let this client in.
+
+    Check the address and that Kafka runs; where the message says that the client was not let in,
+    the certificates, the user and the password.
+    """
 
     exit_code = 5
 

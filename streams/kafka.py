@@ -33,8 +33,10 @@ REQUEST_TIMEOUT_S: Final = 10.0
 LEFT_BEHIND_AFTER_S: Final = 0.5
 """How long after its own time-out a call of the client is taken for one that never ends."""
 
+REASON_WAIT_S: Final = 2.0
 STABLE_WAIT_S: Final = 1.0
 _NOT_STABLE: Final = {KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._TIMED_OUT}
+_NOT_LET_IN: Final = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 _FIRST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _headers: Final = methodcaller("headers")
 _END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -201,6 +203,25 @@ def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
     return found or []
 
 
+def unreachable(settings: Settings, said: str) -> BrokerUnreachable:
+    """The error of one whose request was not answered, and why, as far as that can be heard.
+
+    The request itself only times out. What a broker has against a client is told to a callback,
+    which somebody has to serve: so a client is asked that does nothing else.
+    """
+    heard: list[KafkaError] = []
+    own = {"log_level": "0", "error_cb": heard.append}
+    client = AdminClient(base(settings, "unreachable") | own)
+    asked = client.describe_cluster(request_timeout=REASON_WAIT_S)
+    while not asked.done() and not any(error.code() in _NOT_LET_IN for error in heard):
+        client.poll(0.1)
+    for error in heard:
+        if error.code() in _NOT_LET_IN:
+            return BrokerUnreachable(f"not let in at {settings.bootstrap}: {error.str()}")
+    told = [error.str() for error in heard if error.code() != KafkaError._ALL_BROKERS_DOWN]
+    return BrokerUnreachable(f"no broker answered at {settings.bootstrap}: {[*told, said][0]}")
+
+
 class Unstable(Exception):
     """A transaction that moves the offset is open; whether it commits is not known yet."""
 
@@ -224,9 +245,7 @@ class Cluster:
         try:
             described = self._admin.describe_cluster(request_timeout=timeout_s).result()
         except KafkaException as error:
-            raise BrokerUnreachable(
-                f"no broker answered at {self._settings.bootstrap}: {error.args[0].str()}"
-            ) from None
+            raise unreachable(self._settings, error.args[0].str()) from None
         return str(described.cluster_id)
 
     def topics(self, names: list[str]) -> dict[str, TopicDescription]:

@@ -31,7 +31,8 @@ def read(settings: Settings, topic: str, count: int) -> dict[str, Message]:
 
 
 def _consumer(settings: Settings) -> Consumer:
-    return Consumer({"bootstrap.servers": settings.bootstrap, "group.id": uuid4().hex})
+    own = {"bootstrap.servers": settings.bootstrap, "group.id": uuid4().hex}
+    return Consumer(own | dict(settings.kafka))
 
 
 @contextmanager

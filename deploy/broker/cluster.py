@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -35,6 +36,8 @@ class LocalCluster:
 
     Nothing is touched before `start`. Another LocalCluster on the same directory, also in another
     process, sees and stops the same nodes. `heap` is a size as Java takes it ("1g"), for each node.
+    `properties` are Kafka's own server properties, which win over ours: tests add listeners with
+    them that ask for a certificate or a password. What is waited for is the plain one.
     Raises ValueError on an impossible number of nodes, port or heap.
     """
 
@@ -46,6 +49,7 @@ class LocalCluster:
         *,
         controller_port: int | None = None,
         heap: str | None = None,
+        properties: Mapping[str, str] | None = None,
         on_progress: Progress = silent,
     ) -> None:
         self.layout = Layout(
@@ -55,6 +59,7 @@ class LocalCluster:
             heap or HEAP_DEFAULT.get(nodes, "1g"),
         )
         self.directory = ClusterDirectory(Path(data_dir))
+        self._properties = properties or {}
         self._on_progress = on_progress
         self._nodes = {
             number: Node(number, self.directory.node(number)) for number in self.layout.node_ids()
@@ -190,7 +195,7 @@ class LocalCluster:
         return Runtime(find_java(), class_path(on_progress=self._on_progress))
 
     def _launch(self, node: Node, runtime: Runtime, cluster_id: str, *, guarded: bool) -> None:
-        node.prepare(self.layout)
+        node.prepare(self.layout, self._properties)
         if not self.directory.is_formatted(node.number):
             self._on_progress(f"Formatting node {node.number}")
             node.format(runtime, cluster_id)

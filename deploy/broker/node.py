@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,11 +61,11 @@ class Node:
             self._child = None
         return process.find_node(self.files.properties, self.files.pid)
 
-    def prepare(self, layout: Layout) -> None:
-        """Writes the node's settings. Raises DataDirectoryError."""
+    def prepare(self, layout: Layout, more: Mapping[str, str]) -> None:
+        """Writes the node's settings, with `more` of them. Raises DataDirectoryError."""
         try:
             self.files.home.mkdir(parents=True, exist_ok=True)
-            text = server_properties(layout, self.number)
+            text = server_properties(layout, self.number, more)
             self.files.properties.write_text(text, encoding="utf-8")
         except OSError as error:
             raise DataDirectoryError(f"{self.files.home} cannot be written: {error}.") from error

@@ -1,6 +1,7 @@
 """What a node of the local Kafka is started with: its ports and its server.properties."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 HOST = "127.0.0.1"
@@ -57,8 +58,11 @@ class Layout:
         return ",".join(f"{HOST}:{port}" for port in self.ports())
 
 
-def server_properties(layout: Layout, node: int) -> str:
-    """The server.properties of one node, for a process that runs in the node's directory."""
+def server_properties(layout: Layout, node: int, more: Mapping[str, str] | None = None) -> str:
+    """The server.properties of one node, for a process that runs in the node's directory.
+
+    What is in `more` wins over what stands here.
+    """
     replicas = layout.nodes
     in_sync_min = 1 if replicas == 1 else 2
     quorum = ",".join(
@@ -97,4 +101,5 @@ def server_properties(layout: Layout, node: int) -> str:
         "share.coordinator.state.topic.min.isr": in_sync_min,
         "share.coordinator.state.topic.num.partitions": INTERNAL_PARTITIONS,
     }
+    settings |= more or {}
     return "".join(f"{name}={value}\n" for name, value in settings.items())

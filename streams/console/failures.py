@@ -7,7 +7,8 @@ import traceback
 from typing import Final
 
 from schemas.errors import Refused
-from streams.errors import BadSetting, BrokerUnreachable, StreamsError
+from streams.errors import BadSetting, StreamsError
+from streams.settings import Settings
 
 INTERRUPTED: Final = 130
 """What a shell calls a program that ended by Ctrl-C: 128 and the signal's number."""
@@ -59,15 +60,17 @@ def is_from_kafka(error: Exception) -> bool:
     return isinstance(error, KafkaException)
 
 
-def with_address(error: Exception, bootstrap: str) -> StreamsError:
+def with_address(error: Exception, settings: Settings) -> StreamsError:
     """What a Kafka client raised, in this product's terms."""
     inner = error.args[0]
     name, said = inner.name(), inner.str()
     if name in _NO_BROKER:
-        return BrokerUnreachable(f"no broker answered at {bootstrap}: {said}")
+        from streams.kafka import unreachable
+
+        return unreachable(settings, said)
     if name in {"_INVALID_ARG", "_CONF", "_UNKNOWN_CONF"}:
         return BadSetting(f"a Kafka client refuses its settings: {said}")
-    return StreamsError(f"Kafka at {bootstrap} answered {name}: {said}")
+    return StreamsError(f"Kafka at {settings.bootstrap} answered {name}: {said}")
 
 
 def explain(error: Exception) -> tuple[str, int] | None:

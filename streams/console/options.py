@@ -80,7 +80,7 @@ def add(app: typer.Typer, name: str, function: Callable[..., None]) -> None:
         except Exception as error:
             if not failures.is_from_kafka(error):
                 raise
-            raise failures.with_address(error, session.settings().bootstrap) from error
+            raise failures.with_address(error, session.settings()) from error
 
     dress(command, [*own, *global_parameters()], function.__doc__)
     app.command(name)(command)

@@ -59,9 +59,12 @@ def worker(
         name=name,
         static_membership=static_membership,
     )
-    _begin(session, until_stdin_closes)
     from streams.app import run_worker
+    from streams.credentials import credentials
 
+    # Before any broker is asked: what only librdkafka can do may look like a broker that is silent.
+    credentials(settings.kafka)
+    _begin(session, until_stdin_closes)
     code = run_worker(settings)
     if code:
         raise typer.Exit(code)

@@ -69,9 +69,10 @@ class Session:
 def parsed(properties: tuple[str, ...]) -> dict[str, str]:
     """librdkafka properties by name, or `Usage`."""
     found: dict[str, str] = {}
-    for written in properties:
+    for number, written in enumerate(properties, start=1):
         name, equals, value = written.partition("=")
         if not name or not equals:
-            raise Usage(f"-X takes property=value, not {written!r}")
+            # A password may be in it, with a colon or a space instead of the sign.
+            raise Usage(f"-X takes property=value; the one at place {number} (not shown) is not")
         found[name.strip()] = value
     return found
