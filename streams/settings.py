@@ -162,7 +162,7 @@ def load(
     settings = Settings(
         **{name: _convert(name, value, hints[name]) for name, value in values.items()}
     )
-    _check(settings)
+    check(settings)
     return settings
 
 
@@ -273,7 +273,8 @@ def _said(hint: Any) -> str:
     return plain.get(hint, "name=value pairs separated by commas, or a table")
 
 
-def _check(settings: Settings) -> None:
+def check(settings: Settings) -> None:
+    """What the types alone cannot say. Raises `BadSetting`."""
     for setting in fields(settings):
         value = getattr(settings, setting.name)
         if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
@@ -300,6 +301,8 @@ def _check(settings: Settings) -> None:
             f"http: {settings.http} can be reached from elsewhere: set http_token, which callers "
             "then send as 'Authorization: Bearer …', or listen on loopback"
         )
+    if "bootstrap.servers" in settings.kafka:
+        raise BadSetting("kafka: bootstrap.servers: give it as bootstrap, for all clients alike")
     for name in sorted(PROMISED & settings.kafka.keys()):
         raise BadSetting(f"kafka: {name} cannot be set: what is promised rests on its value")
 

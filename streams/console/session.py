@@ -10,7 +10,7 @@ from typing import Any
 from streams.clock import Clock, SystemClock
 from streams.console.failures import Usage
 from streams.console.output import Form, Output
-from streams.settings import ENVIRONMENT_PREFIX, Settings, load
+from streams.settings import ENVIRONMENT_PREFIX, Settings, check, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,9 @@ class Session:
         settings = load(given, file=self.given.config)
         properties = parsed(self.given.properties)
         told = {"log_level": "7"} if self.given.log_level == "debug" else {}
-        return replace(settings, kafka={**told, **settings.kafka, **properties})
+        settings = replace(settings, kafka={**told, **settings.kafka, **properties})
+        check(settings)
+        return settings
 
     def names_a_cluster(self) -> bool:
         """Whether anybody said which Kafka to use."""

@@ -97,6 +97,14 @@ def test_a_property_without_name_or_value_is_a_usage_error(
     assert said == "minutewheel: -X takes property=value; the one at place 1 (not shown) is not\n"
 
 
+@pytest.mark.parametrize("name", ["isolation.level", "transactional.id", "bootstrap.servers"])
+def test_what_a_promise_rests_on_cannot_be_set_by_a_word_either(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["topics", "check", "-X", f"{name}=x"]) == 2
+    assert f"kafka: {name}" in capsys.readouterr().err
+
+
 def commands_of(app: typer.Typer) -> list[list[str]]:
     """The words of every command there is."""
     found: list[list[str]] = []

@@ -297,6 +297,11 @@ def test_elsewhere_than_on_loopback_a_token_is_needed(address: str) -> None:
     assert load({"http": address, "http_token": "t"}, environment={}).http == address
 
 
+def test_the_address_is_given_once_for_librdkafka_and_faust_alike() -> None:
+    with pytest.raises(BadSetting, match=r"bootstrap\.servers: give it as bootstrap"):
+        load({"kafka": {"bootstrap.servers": "kafka-2:9092"}}, environment={})
+
+
 def test_what_the_promises_rest_on_cannot_be_set() -> None:
     with pytest.raises(BadSetting, match=r"isolation\.level"):
         load({"kafka": {"isolation.level": "read_uncommitted"}}, environment={})
