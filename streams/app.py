@@ -202,6 +202,10 @@ def _serve(app: faust.App, node: Node) -> None:
     async def due(_web: Any, request: web.Request) -> web.Response:
         return _json(node.refusal(request.headers) or node.due(request.query))
 
+    @app.page("/")  # type: ignore[untyped-decorator]
+    async def index(_web: Any, _request: web.Request) -> web.Response:
+        return _json(node.index())
+
     @app.page("/health/live")  # type: ignore[untyped-decorator]
     async def live(_web: Any, _request: web.Request) -> web.Response:
         return _json((200, {"live": True}))

@@ -27,6 +27,14 @@ ANSWER_TIMEOUT_S: Final = 5.0
 RETRY_AFTER_S: Final = 1
 HOP_HEADER: Final = "minutewheel-hop"
 
+PLACES: Final = {
+    "/v1/reminders/{id}": "a reminder: what was asked, when it fires, what became of it",
+    "/v1/due?by=minute|hour|day&from=&to=": "what is owed, and when",
+    "/health/live": "whether the process runs",
+    "/health/ready": "whether all its partitions are restored, and how far each has come",
+    "/metrics": "figures for Prometheus",
+}
+
 Answer = tuple[int, dict[str, Any]]
 Figures = Callable[[], Mapping[str, Mapping[str, Any]]]
 
@@ -88,6 +96,11 @@ class Node:
                 return response.status, orjson.loads(await response.read())
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError):
             return _unavailable(f"{owner} owns it and does not answer")
+
+    @staticmethod
+    def index() -> Answer:
+        """GET /: what there is to ask."""
+        return 200, {"minutewheel": "durable reminders for Kafka", "ask": PLACES}
 
     def due(self, query: Mapping[str, str]) -> Answer:
         """GET /v1/due?by&from&to."""

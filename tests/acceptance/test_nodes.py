@@ -19,10 +19,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 COUNT = 40
 
 
-def _due(worker: Program, query: str = "") -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://{worker.http}/v1/due{query}", timeout=10) as answer:
+def _read(worker: Program, path: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://{worker.http}{path}", timeout=10) as answer:
         found: dict[str, Any] = orjson.loads(answer.read())
         return found
+
+
+def _due(worker: Program, query: str = "") -> dict[str, Any]:
+    return _read(worker, f"/v1/due{query}")
 
 
 def _answers(worker: Program, reminder_id: str) -> bool:
@@ -63,6 +67,7 @@ def test_two_nodes_answer_for_one_another(deployment: Deployment) -> None:
             assert found is not None
             assert found["id"] == name
         assert upstream.get(worker, "nobody") is None
+    assert _read(first, "/")["ask"].keys() >= {"/v1/reminders/{id}", "/metrics"}
     by_hour = _due(second, "?by=hour")
     assert by_hour == _due(first, "?by=hour")
     assert sum(bucket["count"] for bucket in by_hour["buckets"]) == COUNT
