@@ -222,6 +222,14 @@ def unreachable(settings: Settings, said: str) -> BrokerUnreachable:
     return BrokerUnreachable(f"no broker answered at {settings.bootstrap}: {[*told, said][0]}")
 
 
+def _result(future: Future[Any]) -> Any:
+    """What was answered: a result, or the error."""
+    try:
+        return future.result()
+    except KafkaException as raised:
+        return raised.args[0]
+
+
 class Unstable(Exception):
     """A transaction that moves the offset is open; whether it commits is not known yet."""
 
@@ -249,24 +257,40 @@ class Cluster:
         return str(described.cluster_id)
 
     def topics(self, names: list[str]) -> dict[str, TopicDescription]:
-        """The descriptions of those topics that exist."""
+        """The descriptions of those topics that exist. Raises `KafkaException`."""
         found = {}
+        for name, said in self.described(names).items():
+            if not isinstance(said, KafkaError):
+                found[name] = said
+            elif said.name() != "UNKNOWN_TOPIC_OR_PART":
+                raise KafkaException(said)
+        return found
+
+    def described(self, names: list[str]) -> dict[str, TopicDescription | KafkaError]:
+        """What the brokers say of each of these topics, asked for all at once."""
         futures = self._admin.describe_topics(
             TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S
         )
-        for name, future in futures.items():
-            try:
-                found[name] = future.result()
-            except KafkaException as error:
-                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":
-                    raise
-        return found
+        return {name: _result(future) for name, future in futures.items()}
 
     def config(self, topic: str) -> dict[str, str]:
         """A topic's configuration. Raises `KafkaException`."""
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        futures = self._admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
-        return {name: entry.value for name, entry in futures[resource].result().items()}
+        said = self.configs([topic])[topic]
+        if isinstance(said, KafkaError):
+            raise KafkaException(said)
+        return said
+
+    def configs(self, topics: list[str]) -> dict[str, dict[str, str] | KafkaError]:
+        """The configuration of each of these topics, asked for all at once."""
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        futures = self._admin.describe_configs(resources, request_timeout=REQUEST_TIMEOUT_S)
+        found: dict[str, dict[str, str] | KafkaError] = {}
+        for resource, future in futures.items():
+            said = _result(future)
+            if not isinstance(said, KafkaError):
+                said = {name: entry.value for name, entry in said.items()}
+            found[resource.name] = said
+        return found
 
     def our_topics(self) -> dict[str, TopicDescription]:
         """All topics of the contract, or `TopicsMissing`, `PartitionsChanged`."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka import KafkaError, KafkaException
 
 from streams.clock import Clock
 from streams.kafka import Cluster
@@ -14,9 +12,16 @@ from streams.kafka import Cluster
 KNOWN_FOR_S: Final = 60.0
 REFUSED_FOR_S: Final = 5.0
 ANY_SIZE: Final = 2**31
-FINAL_ANSWERS: Final = {"TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION", "INVALID_TOPIC_EXCEPTION"}
+FINAL_ANSWERS: Final = {
+    "TOPIC_AUTHORIZATION_FAILED",
+    "TOPIC_EXCEPTION",
+    "INVALID_TOPIC_EXCEPTION",
+    "UNKNOWN_TOPIC_OR_PART",
+}
 BATCH_OVERHEAD_BYTES: Final = 512
 """What a record batch adds at most around one record with a handful of headers."""
+
+_NEVER: Final[tuple[float, int | str]] = (0.0, ANY_SIZE)
 
 
 class Targets:
@@ -27,40 +32,44 @@ class Targets:
         self._clock = clock
         self._known: dict[str, tuple[float, int | str]] = {}
 
-    def refusal(self, topic: str, size_bytes: int) -> str | None:
-        """Why the topic would refuse a record of this size (key, value, headers), or None.
+    def learn(self, topics: set[str]) -> None:
+        """Ask about those that are not known, or not any more, all at once.
 
         Raises `KafkaException` while the brokers cannot be asked.
         """
-        until_s, found = self._known.get(topic, (0.0, ""))
         now_s = self._clock.monotonic_s()
-        if now_s >= until_s:
-            found = self._ask(topic)
+        if all(now_s < self._known.get(topic, _NEVER)[0] for topic in topics):
+            return
+        self._known = {topic: said for topic, said in self._known.items() if now_s < said[0]}
+        for topic, found in self._ask([*(topics - self._known.keys())]).items():
             kept_s = REFUSED_FOR_S if isinstance(found, str) else KNOWN_FOR_S
             self._known[topic] = (now_s + kept_s, found)
+
+    def refusal(self, topic: str, size_bytes: int) -> str | None:
+        """Why a topic would refuse a record of this size (key, value, headers), as far as known."""
+        _, found = self._known.get(topic, _NEVER)
         if isinstance(found, str):
             return found
         return "MSG_SIZE_TOO_LARGE" if size_bytes + BATCH_OVERHEAD_BYTES > found else None
 
     def batch_bytes_max(self, topic: str) -> int:
         """The largest batch the topic takes, as far as it is known."""
-        _, found = self._known.get(topic, (0.0, ANY_SIZE))
+        _, found = self._known.get(topic, _NEVER)
         return found if isinstance(found, int) else ANY_SIZE
 
-    def _ask(self, topic: str) -> int | str:
-        """The largest record the topic takes, in bytes, or the name of the error it answers."""
-        try:
-            if not self._cluster.topics([topic]):
-                return "UNKNOWN_TOPIC_OR_PART"
-        except KafkaException as raised:
-            error = raised.args[0]
-            if error.name() not in FINAL_ANSWERS:
-                raise
-            return str(error.name())
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        try:
-            configured = self._cluster.admin.describe_configs([resource])[resource].result()
-        except KafkaException:
-            # Not allowed to ask: the broker's own answer to the record decides.
-            return ANY_SIZE
-        return int(configured["max.message.bytes"].value)
+    def _ask(self, topics: list[str]) -> dict[str, int | str]:
+        """The largest record each topic takes, in bytes, or the name of the error it answers."""
+        found: dict[str, int | str] = {}
+        for topic, said in self._cluster.described(topics).items():
+            if not isinstance(said, KafkaError):
+                # Where nobody may ask for more, the broker's own answer to the record decides.
+                found[topic] = ANY_SIZE
+            elif said.name() in FINAL_ANSWERS:
+                found[topic] = said.name()
+            else:
+                raise KafkaException(said)
+        there = [topic for topic, said in found.items() if said == ANY_SIZE]
+        for topic, config in self._cluster.configs(there).items() if there else ():
+            if not isinstance(config, KafkaError):
+                found[topic] = int(config["max.message.bytes"])
+        return found

@@ -281,6 +281,7 @@ class Turn:
     def take_due(self, owned: Owned, rows_max: int) -> int:
         """Fire what is due in one partition; returns how many entries the wheel turned to."""
         due = owned.partition.take_due(self._now_ms, rows_max, self._rules.claims_max)
+        self._learn_targets([standing.asked.destination for _, standing in due])
         for identifier, standing in due:
             refusal = self._refusals.get((owned.number, identifier))
             decision = self._decide_due(standing, refusal)
@@ -293,6 +294,15 @@ class Turn:
             self._touch(owned)
         return len(due)
 
+    def _learn_targets(self, destinations: list[str]) -> None:
+        """Each name once, and all before any record: a question takes as long as many records."""
+        topics = {name.removeprefix("topic:") for name in destinations if name[:6] == "topic:"}
+        if topics:
+            try:
+                self._targets.learn(topics)
+            except KafkaException as raised:
+                raise TurnFailed(raised.args[0]) from None
+
     def _decide_due(self, standing: Reminder, refusal: str | None) -> Decision:
         decision = decisions.on_due(standing, self._now_ms, self._rules)
         destination = standing.asked.destination
@@ -300,10 +310,7 @@ class Turn:
             return decision
         if refusal is None:
             topic = destination.removeprefix("topic:")
-            try:
-                refusal = self._targets.refusal(topic, _size_bytes(standing))
-            except KafkaException as raised:
-                raise TurnFailed(raised.args[0]) from None
+            refusal = self._targets.refusal(topic, _size_bytes(standing))
         if refusal is None:
             return decision
         refused = decisions.on_refused_target(standing, refusal, self._now_ms, self._rules)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AlterConfigOpType
@@ -16,6 +17,7 @@ from schemas.routing import partition_of
 from streams import kafka as clients
 from streams.processor.owned import Owned
 from streams.processor.ownership import Ownership
+from tests import zeros
 from tests.acceptance import upstream
 from tests.kafka import RunningKafka
 from tests.processor_lab import Lab, laboratory
@@ -126,3 +128,33 @@ def test_many_small_records_for_a_topic_that_takes_only_small_batches(lab: Lab) 
     lab.turn_until(lambda: lab.pending() == 0, "all have left")
     history = lab.assert_all_zero("a", targets=(topic,))
     assert len(history.targets) == 400
+
+
+def test_thousands_of_targets_are_asked_about_together(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other they would take longer than a transaction may."""
+    lab.active()
+    wide = _make_topic(lab, "wide")
+    asked: list[int] = []
+    described = clients.Cluster.described
+
+    def counted(cluster: clients.Cluster, names: list[str]) -> Any:
+        asked.append(len(names))
+        return described(cluster, names)
+
+    monkeypatch.setattr(clients.Cluster, "described", counted)
+    due_ms = upstream.now_ms() + 3_000
+    once = {"delays_s": [0], "max_attempts": 1}
+    lost = [upstream.schedule(f"l-{n}", due_ms, f"topic:no-{n}", retry=once) for n in range(MANY)]
+    good = [upstream.schedule(f"g-{n}", due_ms, f"topic:{wide}", retry=once) for n in range(MANY)]
+    lab.send(*lost, *good)
+    lab.turn_until(lambda: lab.pending() == 2 * MANY, "all taken in")
+    lab.turn_until(lambda: lab.pending() == 0, "all have left or are given up")
+    assert sum(asked) >= MANY
+    assert len(asked) < 50
+    history = lab.assert_all_zero("a", targets=(wide,))
+    assert len(history.targets) == MANY
+    dead = zeros.read_topic(lab.settings, lab.settings.topics.dead)
+    assert len(dead) == MANY
+    assert all(b"UNKNOWN_TOPIC_OR_PART" in (record.value or b"") for record in dead)
