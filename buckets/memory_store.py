@@ -74,6 +74,12 @@ class MemoryStore:
     def flush(self) -> None:
         """See `Store`."""
 
+    def begin_flush(self) -> None:
+        """See `Store`."""
+
+    def check_flush(self) -> None:
+        """See `Store`."""
+
     def size_bytes(self) -> int:
         """See `Store`."""
         return sum(len(key) + len(value) for key, value in self._rows.items())

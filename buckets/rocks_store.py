@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
@@ -51,11 +52,12 @@ _UNAVAILABLE: Final = (
 
 
 class RocksMemory:
-    """One block cache and one write budget, shared by all stores of a process."""
+    """What all stores of a process share: block cache, write budget, and a thread that flushes."""
 
     def __init__(self, cache_bytes: int) -> None:
         self.cache = Cache(cache_bytes)
         self.writes = WriteBufferManager(max(cache_bytes, 4 * WRITE_BUFFER_BYTES), False)
+        self.flushes = ThreadPoolExecutor(1, "flush")
 
 
 class RocksStore:
@@ -67,6 +69,8 @@ class RocksStore:
 
     def __init__(self, path: Path, memory: RocksMemory) -> None:
         self._path = path
+        self._flushes = memory.flushes
+        self._flushing: Future[None] | None = None
         try:
             path.mkdir(parents=True, exist_ok=True)
             marked = (path / _DAMAGED_MARK).exists()
@@ -231,6 +235,18 @@ class RocksStore:
         except Exception as error:
             raise self._failure(error) from None
 
+    def begin_flush(self) -> None:
+        """See `Store`. A disk may take a quarter of a second, for which nothing would fire."""
+        self.check_flush()
+        if self._flushing is None:
+            self._flushing = self._flushes.submit(self.flush)
+
+    def check_flush(self) -> None:
+        """See `Store`."""
+        if self._flushing is not None and self._flushing.done():
+            ended, self._flushing = self._flushing, None
+            ended.result()
+
     def size_bytes(self) -> int:
         """See `Store`. A compaction may take files away while they are looked at."""
         total = 0
@@ -243,6 +259,8 @@ class RocksStore:
         """See `Store`. What cannot be flushed any more is left to the log."""
         if not hasattr(self, "_database"):
             return
+        if self._flushing is not None:
+            wait([self._flushing])
         try:
             with suppress(BucketsError):
                 self.flush()

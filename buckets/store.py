@@ -64,6 +64,12 @@ class Store(Protocol):
     def flush(self) -> None:
         """Bring what was written to disk."""
 
+    def begin_flush(self) -> None:
+        """The same beside the caller, who goes on writing; nothing while one is under way."""
+
+    def check_flush(self) -> None:
+        """Raise what a flush that was begun and has ended has met."""
+
     def size_bytes(self) -> int:
         """Bytes on disk, about."""
 

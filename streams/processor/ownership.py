@@ -462,7 +462,7 @@ class Ownership:
             self._relocate(owned)
 
     def flush_stores(self, now_ms: int) -> None:
-        """Bring the stores to disk, which bounds what a crash replays.
+        """Begin to bring the stores to disk, which bounds what a crash replays.
 
         An active partition's store is marked as current: nothing of the log is missing in it.
         """
@@ -470,7 +470,13 @@ class Ownership:
             if owned.active:
                 owned.partition.mark_current(now_ms)
             if owned.partition_or_none is not None:
-                owned.partition.store.flush()
+                owned.partition.store.begin_flush()
+
+    def check_flushes(self) -> None:
+        """Raises what the flush of a store has met: `StoreDamaged`, `StoreUnavailable`."""
+        for owned in self.owned.values():
+            if owned.partition_or_none is not None:
+                owned.partition.store.check_flush()
 
     def close(self) -> None:
         """Let go of everything."""

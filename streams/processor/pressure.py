@@ -6,7 +6,8 @@ A lost or repeated record heals with the next one, so these go outside any trans
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -76,6 +77,15 @@ def _indexed(bins: Bins, index: dict[str, int]) -> dict[str, list[list[int]]]:
     return indexed
 
 
+@dataclass(slots=True)
+class _Told:
+    """What was last published of a partition, and when it is looked at and repeated."""
+
+    figures: dict[str, Any] | None = None
+    look_s: float = 0.0
+    repeat_s: float = 0.0
+
+
 class Publisher:
     """Writes the figures of active partitions to the `pressure` topic when they have changed."""
 
@@ -85,27 +95,28 @@ class Publisher:
         self._producer = producer
         self._interval_s = interval_s
         self._log = logs.get("processor")
-        self._next_s = 0.0
-        self._again_s = 0.0
-        self._sent: dict[int, dict[str, Any]] = {}
+        self._told: dict[int, _Told] = {}
 
-    def publish(self, partitions: Iterable[Owned], clock: Clock) -> None:
-        """Publish what has changed, if the interval is over."""
+    def publish(self, partitions: Sequence[Owned], clock: Clock) -> None:
+        """Publish what has changed of one partition, the one whose interval is over the longest.
+
+        One at a time: counting a partition takes milliseconds, for which nothing fires.
+        """
+        # One that went away and came back may have been another's meanwhile: it is told anew.
+        self._told = {one.number: self._told.get(one.number, _Told()) for one in partitions}
+        owned = min(partitions, key=lambda one: self._told[one.number].look_s)
+        told = self._told[owned.number]
         begun_s = clock.monotonic_s()
-        if begun_s < self._next_s:
+        if begun_s < told.look_s:
             return
         now_ms = clock.now_ms()
-        current = {owned.number: figures(owned.partition, now_ms) for owned in partitions}
-        again = begun_s >= self._again_s
-        for number, found in current.items():
-            if again or self._sent.get(number) != found:
-                self._send(number, found, now_ms)
-        self._sent = current
+        found = figures(owned.partition, now_ms)
+        if found != told.figures or begun_s >= told.repeat_s:
+            self._send(owned.number, found, now_ms)
+            told.figures, told.repeat_s = found, begun_s + REPEATED_S
         self._producer.poll(0)
-        ended_s = clock.monotonic_s()
-        self._next_s = begun_s + max(self._interval_s, (ended_s - begun_s) / SHARE_OF_TIME_MAX)
-        if again:
-            self._again_s = ended_s + REPEATED_S
+        all_take_s = (clock.monotonic_s() - begun_s) * len(partitions)
+        told.look_s = begun_s + max(self._interval_s, all_take_s / SHARE_OF_TIME_MAX)
 
     def _send(self, number: int, found: dict[str, Any], now_ms: int) -> None:
         body = {"partition": number, "owner": self._owner, "at": instants.text(now_ms), **found}

@@ -325,6 +325,7 @@ class Processor:
             self._ownership.flush_stores(self._clock.now_ms())
         if started_s >= self._gauges_at_s:
             self._gauges_at_s = started_s + GAUGES_INTERVAL_S
+            self._ownership.check_flushes()
             self._set_gauges(self._clock.now_ms())
 
     def _watch_clock(self) -> None:

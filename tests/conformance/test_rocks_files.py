@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from buckets.errors import StoreDamaged, StoreLocked, StoreUnavailable
 from buckets.rocks_store import RocksMemory, RocksStore, wipe
 from buckets.store import Batch, Store
+from tests.waiting import wait_until
 
 END = b"\xff" * 16
 ROOT = Path(__file__).parents[2]
@@ -152,6 +154,58 @@ def test_a_failed_write_leaves_nothing_behind(
     assert_whole(store, at_least=1)
     store.close()
     assert_whole(open_rocks(tmp_path), at_least=1)
+
+
+def test_what_a_flush_has_met_is_heard_of_afterwards(
+    tmp_path: Path, open_rocks: OpenRocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise StoreUnavailable("No space left on device")
+
+    store = open_rocks(tmp_path / "store")
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "flush", refuse)
+        store.begin_flush()
+
+    def heard() -> bool:
+        try:
+            store.check_flush()
+        except StoreUnavailable:
+            return True
+        return False
+
+    wait_until(heard, 10, "the flush to have failed")
+    store.check_flush()
+    store.begin_flush()
+    store.close()
+
+
+def test_a_store_that_is_closed_lets_its_flush_end_first(
+    tmp_path: Path, open_rocks: OpenRocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, ended = Event(), Event(), Event()
+    flush = RocksStore.flush
+
+    def slow(store: RocksStore) -> None:
+        begun.set()
+        assert go_on.wait(10)
+        flush(store)
+        ended.set()
+
+    store = open_rocks(tmp_path / "store")
+    with monkeypatch.context() as patched:
+        patched.setattr(RocksStore, "flush", slow)
+        store.begin_flush()
+        assert begun.wait(10)
+    closing = Thread(target=store.close)
+    closing.start()
+    # One that did not wait would be through with it by then.
+    closing.join(0.2)
+    assert closing.is_alive()
+    go_on.set()
+    closing.join(10)
+    assert ended.is_set()
+    assert not closing.is_alive()
 
 
 def test_a_store_that_cannot_flush_still_closes(

@@ -194,7 +194,10 @@ def test_values_of_any_bytes_and_sizes_come_back(store: Store) -> None:
 def test_flush_and_size_change_nothing(store: Store) -> None:
     store.write(Batch(b"1", row_puts=[(b"k", b"v")]))
     store.flush()
+    store.begin_flush()
+    store.begin_flush()
     store.flush()
+    store.check_flush()
     assert store.size_bytes() > 0
     assert rows_of(store) == [(b"k", b"v")]
 
@@ -251,6 +254,10 @@ class BothStores(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         self.rocks.flush()
+
+    @rule()
+    def begin_flush(self) -> None:
+        self.rocks.begin_flush()
 
     @rule()
     def reopen(self) -> None:
