@@ -21,6 +21,7 @@ from tests.kafka import free_port
 COUNT = 300_000
 RATE_PER_S = 500
 STEADY_S = 20
+PENDING = 1_000_000
 
 
 def main() -> None:
@@ -57,18 +58,23 @@ def _measure(bootstrap: str, directory: Path, count: int, only: str | None) -> d
     if only != "lateness":
         figures |= _throughput(settings("flow"), count)
     if only != "throughput":
-        late_ms = sorted(lateness.steady(settings("steady"), RATE_PER_S, STEADY_S))
-        for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
-            figures[f"lateness_{name}_ms"] = late_ms[
-                min(int(len(late_ms) * share), len(late_ms) - 1)
-            ]
-        figures["lateness_min_ms"] = late_ms[0]
-        _say(
-            f"lateness at {RATE_PER_S}/s, p50/p99",
-            f"{figures['lateness_p50_ms']:.1f}/{figures['lateness_p99_ms']:.1f} ms",
-            f"min {late_ms[0]:.1f}, max {late_ms[-1]:.1f}",
-        )
+        for pending in (0, PENDING):
+            name = f"with{pending}"
+            late_ms = sorted(lateness.steady(settings(name), RATE_PER_S, STEADY_S, pending))
+            figures |= _lateness(late_ms, pending)
     return figures
+
+
+def _lateness(late_ms: list[float], pending: int) -> dict[str, float]:
+    """`late_ms` in ascending order."""
+    found = {"min": late_ms[0], "max": late_ms[-1]}
+    found |= {f"p{share}": late_ms[len(late_ms) * share // 100] for share in (50, 99)}
+    _say(
+        f"lateness, {pending:,} pending",
+        f"{found['p50']:.1f}/{found['p99']:.1f} ms",
+        f"p50/p99 at {RATE_PER_S}/s; min {found['min']:.1f}, max {found['max']:.1f}",
+    )
+    return {f"lateness_{name}_ms_with_{pending}": at_ms for name, at_ms in found.items()}
 
 
 def _throughput(settings: Settings, count: int) -> dict[str, float]:

@@ -11,6 +11,7 @@ from multiprocessing.synchronize import Event
 
 import orjson
 
+from schemas.instants import HOUR_MS
 from schemas.routing import partition_of, routing_key
 from streams import kafka, logs, topics
 from streams.clock import SystemClock
@@ -20,10 +21,11 @@ from tests.bench import workload
 
 AHEAD_MS = (3_000, 6_000)
 GRACE_S = 15.0
+READY_S = 120.0
 
 
-def run_processor(settings: Settings, ready: Event, stop: Event) -> None:
-    """The body of the processor's own process."""
+def run_processor(settings: Settings, pending: int, ready: Event, stop: Event) -> None:
+    """The body of the processor's own process; ready once it has taken in all that is pending."""
     logs.configure("CRITICAL")
     processor = Processor(settings, SystemClock())
     # As a worker does before its first turn.
@@ -31,20 +33,29 @@ def run_processor(settings: Settings, ready: Event, stop: Event) -> None:
     processor.join()
     while not stop.is_set():
         processor.turn()
-        if processor.ready:
+        if processor.ready and not ready.is_set() and _pending(processor) >= pending:
             ready.set()
     processor.close()
 
 
-def steady(settings: Settings, rate_per_s: int, seconds: int) -> list[float]:
-    """Lateness in milliseconds of every due event, in the order received."""
+def _pending(processor: Processor) -> int:
+    return sum(owned.partition.counts.pending for owned in processor.active)
+
+
+def steady(settings: Settings, rate_per_s: int, seconds: int, pending: int = 0) -> list[float]:
+    """Lateness in milliseconds of every due event, in the order received.
+
+    Meanwhile `pending` other reminders wait for the day that begins in an hour.
+    """
     shutil.rmtree(settings.data_dir, ignore_errors=True)
     topics.create(kafka.Cluster(settings), settings)
+    if pending:
+        workload.write(settings, pending, SystemClock().now_ms() + HOUR_MS)
     context = multiprocessing.get_context("spawn")
     ready, stop = context.Event(), context.Event()
-    process = context.Process(target=run_processor, args=(settings, ready, stop))
+    process = context.Process(target=run_processor, args=(settings, pending, ready, stop))
     process.start()
-    assert ready.wait(60), "the processor did not become ready"
+    assert ready.wait(READY_S), "the processor did not become ready"
     total = rate_per_s * seconds
     writer = context.Process(target=_write, args=(settings, rate_per_s, total))
     writer.start()
