@@ -24,7 +24,9 @@ REJECTED_BYTES_MAX: Final = limits.RECORD_BYTES_MAX - 16_384
 """Key, value and headers of a refused record that is kept whole: the reason has to fit as well."""
 
 _KEY_BYTES_MAX: Final = 4 * limits.ID_CHARACTERS_MAX
-_ERROR: Final = "error."
+_VARINT_BYTES_MAX: Final = 5
+FORWARDED_HEADER: Final = "minutewheel.forwarded-from"
+CUT_HEADER: Final = "error.cut-from-bytes"
 Headers = list[tuple[str, str | bytes | None]]
 FireId = Annotated[str, Meta(pattern="^[0-9a-f]{32}" + commands.END)]
 
@@ -337,6 +339,16 @@ def reply(
     return orjson.dumps(body)
 
 
+def headers_bytes(headers: Iterable[tuple[str, str | bytes | None]]) -> int:
+    """What Kafka headers take in a record at most: each length is a varint of up to five bytes."""
+    return sum(
+        len(name.encode())
+        + len(content.encode() if isinstance(content, str) else content or b"")
+        + 2 * _VARINT_BYTES_MAX
+        for name, content in headers
+    )
+
+
 class Rejected(NamedTuple):
     """A record for `rejected`."""
 
@@ -356,13 +368,14 @@ def rejected(
 
     Only what no topic could hold is cut: first its own headers, then key and value.
     """
-    # One that is sent again and refused again has one reason, the latest.
-    own = [(name, content) for name, content in headers if not name.startswith(_ERROR)]
     reasons = rejection_headers(error, source)
+    # One that is sent again and refused again has one reason, the latest, and may be moved again.
+    ours = {CUT_HEADER, FORWARDED_HEADER, *(name for name, _ in reasons)}
+    own = [(name, content) for name, content in headers if name not in ours]
     size = len(key or b"") + len(value or b"")
-    headers_size = sum(len(name.encode()) + len(content or "") for name, content in own)
-    if size + headers_size > REJECTED_BYTES_MAX:
-        reasons.append((f"{_ERROR}cut-from-bytes", str(size + headers_size)))
+    whole = size + headers_bytes(own)
+    if whole > REJECTED_BYTES_MAX:
+        reasons.append((CUT_HEADER, str(whole)))
         own = []
     if size > REJECTED_BYTES_MAX:
         key = key and key[:_KEY_BYTES_MAX]
@@ -373,10 +386,10 @@ def rejected(
 def rejection_headers(error: Refused, source: Source) -> Headers:
     """Why a record was refused and where it lies; a fixed set, so that it cannot grow."""
     return [
-        (f"{_ERROR}code", error.code),
-        (f"{_ERROR}field", error.field),
-        (f"{_ERROR}message", error.message),
-        (f"{_ERROR}topic", source.topic),
-        (f"{_ERROR}partition", str(source.partition)),
-        (f"{_ERROR}offset", str(source.offset)),
+        ("error.code", error.code),
+        ("error.field", error.field),
+        ("error.message", error.message),
+        ("error.topic", source.topic),
+        ("error.partition", str(source.partition)),
+        ("error.offset", str(source.offset)),
     ]

@@ -46,8 +46,8 @@ _COMMITTED: Final = IsolationLevel.READ_COMMITTED
 _WRITTEN: Final = IsolationLevel.READ_UNCOMMITTED
 
 _QUIET: Final = {"log_level": 2, "logger": _log}
-"""What matters comes back as an error, or is told by `_complain`: each of ten clients would write
-twenty lines a second while a broker is away. The logger is for the clients' last words."""
+"""Nothing but what is fatal, and that into our log: the rest comes back as an error, or is told by
+`_complain`. Each of ten clients would write twenty lines a second while a broker is away."""
 
 Assigned = Callable[[Consumer, list[TopicPartition]], None]
 
@@ -61,7 +61,7 @@ def base(settings: Settings, role: str) -> dict[str, Any]:
         "client.id": f"minutewheel-{role}-{settings.name}",
         # A topic that is not there is an error to report, never one to create by accident.
         "allow.auto.create.topics": "false",
-        **({} if "log_level" in settings.kafka else _QUIET),
+        **({} if settings.kafka.keys() & {"log_level", "debug"} else _QUIET),
         **settings.kafka,
     }
 
@@ -160,8 +160,9 @@ def transactional_producer(
             "batch.num.messages": 10_000,
             "queue.buffering.max.messages": 1_000_000,
             "message.max.bytes": 2_097_152,
-            # The coordinator asks for patience while it still writes the markers of the last
-            # transaction; the default of 100 ms would be most of a small turn.
+            # A coordinator may ask for patience when it is told the offsets; the default of 100 ms
+            # would be most of a small turn. (When it is told partitions, the client waits 20 ms,
+            # whatever is set here: see `processor/producers.py`.)
             "retry.backoff.ms": 2,
         }
         | dict(settings.kafka)
@@ -218,6 +219,8 @@ def unreachable(settings: Settings, said: str) -> BrokerUnreachable:
     for error in heard:
         if error.code() in _NOT_LET_IN:
             return BrokerUnreachable(f"not let in at {settings.bootstrap}: {error.str()}")
+    if asked.done() and asked.exception() is None:
+        return BrokerUnreachable(f"{settings.bootstrap} answers, but not to this request: {said}")
     told = [error.str() for error in heard if error.code() != KafkaError._ALL_BROKERS_DOWN]
     return BrokerUnreachable(f"no broker answered at {settings.bootstrap}: {[*told, said][0]}")
 
@@ -320,8 +323,11 @@ class Cluster:
         coordinator that is away for longer than the request may take ends the process when the
         coordinator is back (an assertion in librdkafka 2.16).
         """
+        reader = self._offset_reader(group)
+        # Nobody else serves it, and its complaints would pile up: so now, and not after the answer.
+        reader.poll(0)
         try:
-            found = self._offset_reader(group).committed([place], timeout=STABLE_WAIT_S)[0]
+            found = reader.committed([place], timeout=STABLE_WAIT_S)[0]
         except KafkaException as raised:
             if raised.args[0].code() in _NOT_STABLE:
                 raise Unstable(f"no stable offset of {place.topic} yet") from None
@@ -330,17 +336,22 @@ class Cluster:
             if found.error.code() in _NOT_STABLE:
                 raise Unstable(f"an open transaction moves the offset of {place.topic}")
             raise KafkaException(found.error)
+        self._offset_readers().pop(group).close()
         return int(found.offset) if found.offset >= 0 else None
 
     def _offset_reader(self, group: str) -> Consumer:
         """A consumer that never joins its group. One of each thread, so that none waits."""
-        readers: dict[str, Consumer] = vars(self._of_thread).setdefault("readers", {})
+        readers = self._offset_readers()
         if group not in readers:
             # Reading what is committed only makes it wait for transactions that are open.
             own = {"group.id": group, "isolation.level": "read_committed"}
             never = {"enable.auto.commit": False, "enable.auto.offset.store": False}
             readers[group] = Consumer(base(self._settings, "offsets") | own | never)
         return readers[group]
+
+    def _offset_readers(self) -> dict[str, Consumer]:
+        readers: dict[str, Consumer] = vars(self._of_thread).setdefault("readers", {})
+        return readers
 
     def first_offset(self, place: TopicPartition) -> int:
         """The first offset a partition still holds."""

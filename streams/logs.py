@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any, Final
 
 import structlog
 from structlog.stdlib import ExtraAdder, ProcessorFormatter
 
+from streams.clock import Clock, SystemClock
+
 Log = structlog.typing.FilteringBoundLogger
 REPEAT_S: Final = 30.0
 COMPLAINTS_MAX: Final = 1_000
+
+
+Complaint = tuple[object, ...]
 
 
 class Seldom(logging.Filter):
@@ -23,17 +27,18 @@ class Seldom(logging.Filter):
     While a broker is away its clients try again many times a second, and each says so each time.
     """
 
-    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Clock) -> None:
         super().__init__()
-        self._monotonic_s = monotonic_s
-        self._until_s: dict[tuple[str, str, object], float] = {}
-        self._left_out: Counter[tuple[str, str, object]] = Counter()
+        self._clock = clock
+        self._until_s: dict[Complaint, float] = {}
+        self._left_out: Counter[Complaint] = Counter()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether it is to be written."""
-        about = record.args[0] if isinstance(record.args, tuple) and record.args else None
-        complaint = record.name, str(record.msg), str(about)
-        now_s = self._monotonic_s()
+        if record.levelno >= logging.CRITICAL:
+            return True
+        complaint = _complaint(record)
+        now_s = self._clock.monotonic_s()
         if now_s < self._until_s.get(complaint, now_s):
             self._left_out[complaint] += 1
             return False
@@ -44,6 +49,14 @@ class Seldom(logging.Filter):
         if left_out := self._left_out.pop(complaint, 0):
             record.left_out = left_out
         return True
+
+
+def _complaint(record: logging.LogRecord) -> Complaint:
+    """What two lines have in common that say the same: who, what, of what, and the exception."""
+    first = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    about = first if isinstance(first, str | int) else type(first)
+    raised = record.exc_info[0] if record.exc_info else None
+    return record.name, str(record.msg), about, raised
 
 
 def configure(level: str = "INFO") -> None:
@@ -65,7 +78,7 @@ def configure(level: str = "INFO") -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(Seldom())
+    handler.addFilter(Seldom(SystemClock()))
     handler.setFormatter(
         ProcessorFormatter(
             foreign_pre_chain=[_part, ExtraAdder(["left_out"]), *shared],

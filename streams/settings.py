@@ -53,7 +53,7 @@ class Settings:
     partitions: int = 4
     replication: int = 1
     name: str = field(default_factory=socket.gethostname)
-    """Which process of the group this is: part of its transactional id, so one at a time."""
+    """Which process of the group this is: part of its transactional ids, so one at a time."""
 
     static_membership: bool = False
     """Keep this process's partitions for it while it restarts, instead of handing them over."""
@@ -301,8 +301,8 @@ def check(settings: Settings) -> None:
             f"http: {settings.http} can be reached from elsewhere: set http_token, which callers "
             "then send as 'Authorization: Bearer …', or listen on loopback"
         )
-    if "bootstrap.servers" in settings.kafka:
-        raise BadSetting("kafka: bootstrap.servers: give it as bootstrap, for all clients alike")
+    for name in sorted({"bootstrap.servers", "metadata.broker.list"} & settings.kafka.keys()):
+        raise BadSetting(f"kafka: {name}: give it as bootstrap, for all clients alike")
     for name in sorted(PROMISED & settings.kafka.keys()):
         raise BadSetting(f"kafka: {name} cannot be set: what is promised rests on its value")
 

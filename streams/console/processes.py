@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -115,6 +116,8 @@ def _begin(session: Session, until_stdin_closes: bool) -> None:
     from streams.kafka import Cluster
 
     logs.configure(session.given.log_level.upper())
+    # What every thread is at, for whoever finds the process hanging.
+    faulthandler.register(signal.SIGUSR1)
     # Where no broker answers, one line says so, before anything is started.
     Cluster(session.settings()).cluster_id()
     if until_stdin_closes:

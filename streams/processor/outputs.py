@@ -17,8 +17,7 @@ from streams.processor.targets import Targets
 from streams.processor.transaction import Transaction
 from streams.settings import Topics
 
-FORWARDED_HEADER: Final = "minutewheel.forwarded-from"
-HEADERS_BYTES_MAX: Final = 131_072
+FORWARDED_HEADERS_BYTES_MAX: Final = 131_072
 """Of a record that has to be moved: it must still fit with one header more."""
 
 Headers = list[tuple[str, bytes | None]]
@@ -105,16 +104,17 @@ class Outputs:
         headers: Headers,
     ) -> None:
         """Move a record to the partition its id belongs to, once. Raises `Refused`."""
-        if any(name == FORWARDED_HEADER for name, _ in headers):
+        if any(name == events.FORWARDED_HEADER for name, _ in headers):
             raise Refused("misplaced", "id: forwarded once, and still on the wrong partition", "id")
-        if sum(len(name) + len(content or b"") for name, content in headers) > HEADERS_BYTES_MAX:
-            raise Refused("too_large", f"Kafka headers: at most {HEADERS_BYTES_MAX} bytes")
+        if events.headers_bytes(headers) > FORWARDED_HEADERS_BYTES_MAX:
+            limit = FORWARDED_HEADERS_BYTES_MAX
+            raise Refused("too_large", f"Kafka headers: at most {limit} bytes")
         self._transaction.ours(
             source.topic,
             owner,
             routing_key(reminder_id),
             value,
-            [*headers, (FORWARDED_HEADER, f"{source.partition}/{source.offset}")],
+            [*headers, (events.FORWARDED_HEADER, f"{source.partition}/{source.offset}")],
         )
 
     def reject(self, source: Source, message: Message, headers: Headers, refused: Refused) -> None:

@@ -220,20 +220,14 @@ class Processor:
         turn = Turn(
             self._settings,
             self._rules,
-            Transaction(self._producers.take(), self._settings),
+            Transaction(self._producers.current, self._settings),
             self._targets,
             self._refusals,
             self._ids.partitions,
             self._clock.now_ms(),
         )
         try:
-            busy = self._fill(turn, active, messages)
-            committed = turn.commit(self._commands.consumer_group_metadata())
-        except TurnFailed as failed:
-            # The abort first: it brings the answer to every record.
-            turn.abort(failed)
-            turn.note_refusals(failed, self._refusals)
-            raise
+            busy, committed = self._carry_out(turn, active, messages)
         except Fenced as fenced:
             # A transaction that lasts too long is ended by the coordinator under the same error.
             lasted_s = self._clock.monotonic_s() - started_s
@@ -246,8 +240,22 @@ class Processor:
         self._fires_max = min(2 * self._fires_max, self._settings.fires_per_turn_max)
         self._more |= busy
         if committed:
+            self._producers.committed()
             metrics.TURN.observe(self._clock.monotonic_s() - started_s)
             metrics.TURN_RECORDS.observe(turn.inputs)
+
+    def _carry_out(
+        self, turn: Turn, active: list[Owned], messages: list[Message]
+    ) -> tuple[bool, bool]:
+        """Returns whether there is likely more at once, and whether anything was committed."""
+        try:
+            busy = self._fill(turn, active, messages)
+            return busy, turn.commit(self._commands.consumer_group_metadata())
+        except TurnFailed as failed:
+            # The abort first: it brings the answer to every record.
+            turn.abort(failed)
+            turn.note_refusals(failed, self._refusals)
+            raise
 
     def _forget_refusals(self) -> None:
         """They have had their effect; only those of partitions that are not back yet stay."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
@@ -26,7 +27,7 @@ class Producers:
         self._settings = settings
         self._log = log
         self._producers: list[Producer] = []
-        self._turns = 0
+        self._committed = 0
 
     @property
     def ready(self) -> bool:
@@ -55,15 +56,23 @@ class Producers:
             opened.append(producer)
         self._producers = opened
 
-    def take(self) -> Producer:
-        """The one whose turn it is."""
-        self._turns += 1
-        return self._producers[self._turns % COUNT]
+    @property
+    def current(self) -> Producer:
+        """The one whose turn it is. Only while `ready`."""
+        return self._producers[self._committed % COUNT]
+
+    def committed(self) -> None:
+        """The current one has committed a transaction: the next is the other's."""
+        self._committed += 1
 
     def drop(self) -> None:
-        """A turn failed: none of them is used again.
+        """None of them is used again.
 
-        What was purged leaves a gap in the sequence numbers, and a producer has been seen to wait
-        on that for ever.
+        What is purged leaves a gap in the sequence numbers, and a producer has been seen to wait on
+        that for ever. What is not purged has no answer yet, and keeps the producer's threads alive.
         """
+        for producer in self._producers:
+            producer.purge()
+            with suppress(KafkaException):
+                producer.poll(0)
         self._producers = []

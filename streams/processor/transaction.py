@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
+from schemas.events import headers_bytes
 from streams import metrics
 from streams.errors import Fenced
 from streams.settings import Settings
@@ -37,7 +37,7 @@ BATCH_BYTES_MAX: Final = 1_000_000
 """The client's own limit of a batch. A topic that takes these needs no care."""
 
 RECORD_OVERHEAD_BYTES: Final = 128
-"""What a record has at most around key, value and headers, of which there are a handful."""
+"""What a record has at most around key, value and headers."""
 
 Headers = Sequence[tuple[str, str | bytes | None]]
 
@@ -122,7 +122,7 @@ class Transaction:
         noted = partial(self._note_refusal, (partition, identifier))
         if batch_bytes_max < BATCH_BYTES_MAX:
             size_bytes = len(identifier) + len(value) + RECORD_OVERHEAD_BYTES
-            size_bytes += sum(len(name) + len(content or "") for name, content in headers)
+            size_bytes += headers_bytes(headers)
             self._keep_batches_small(topic, size_bytes, batch_bytes_max)
         try:
             self._produce(topic, value, identifier, headers=list(headers), on_delivery=noted)
@@ -184,14 +184,19 @@ class Transaction:
     def abort(self, failed: TurnFailed) -> None:
         """Take it all back, as far as anybody answers; the next producer does so anyway.
 
-        Afterwards every record has its answer, and the producer is not used again. Raises `Fenced`.
+        Afterwards every record has its answer, and the producer is not used again. Raises `Fenced`:
+        a record that is produced after that only hears that the producer is of no more use.
         """
+        answer: KafkaError | None = None
         if self._begun and not failed.unanswered:
-            with suppress(KafkaException):
+            try:
                 self._producer.abort_transaction(self._timeout_s)
-        # What waits for an answer would keep the producer alive. Being fenced may show only here.
+            except KafkaException as raised:
+                answer = raised.args[0]
         self._producer.purge()
         self._call(partial(self._producer.poll, 0))
+        if answer is not None and answer.name() in FENCED:
+            raise _failure(answer, unknown=False)
 
     @staticmethod
     def _call(step: Any) -> None:

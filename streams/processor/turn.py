@@ -12,7 +12,7 @@ The steps, and what is true when the process dies right after each:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -281,7 +281,7 @@ class Turn:
     def take_due(self, owned: Owned, rows_max: int) -> int:
         """Fire what is due in one partition; returns how many entries the wheel turned to."""
         due = owned.partition.take_due(self._now_ms, rows_max, self._rules.claims_max)
-        self._learn_targets([standing.asked.destination for _, standing in due])
+        self._learn_targets(standing for _, standing in due)
         for identifier, standing in due:
             refusal = self._refusals.get((owned.number, identifier))
             decision = self._decide_due(standing, refusal)
@@ -294,9 +294,14 @@ class Turn:
             self._touch(owned)
         return len(due)
 
-    def _learn_targets(self, destinations: list[str]) -> None:
-        """Each name once, and all before any record: a question takes as long as many records."""
-        topics = {name.removeprefix("topic:") for name in destinations if name[:6] == "topic:"}
+    def _learn_targets(self, due: Iterable[Reminder]) -> None:
+        """Each topic once, and all together: a question takes as long as many records."""
+        topics = {
+            standing.asked.destination.removeprefix("topic:")
+            for standing in due
+            if standing.asked.destination.startswith("topic:")
+            and standing.entry is not Entry.EXPIRE
+        }
         if topics:
             try:
                 self._targets.learn(topics)
@@ -435,5 +440,5 @@ def _size_bytes(reminder: Reminder) -> int:
     return (
         len(asked.payload or b"null")
         + len(reminder.id.encode())
-        + sum(len(key.encode()) + len(text.encode()) for key, text in headers.items())
+        + events.headers_bytes(headers.items())
     )

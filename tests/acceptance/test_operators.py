@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from deploy.broker import run_tool
@@ -82,6 +84,18 @@ def test_of_two_processors_of_one_name_the_older_ends(deployment: Deployment) ->
     wait_until(lambda: upstream.metric(newer, "minutewheel_pending") == total, 60, "all taken in")
     assert newer.stop() == 0, newer.tail()
     _assert_zeros(deployment, "worker-b")
+
+
+@pytest.mark.parametrize("kind", ["worker", "delivery"])
+def test_asked_by_a_signal_it_tells_what_its_threads_are_at_and_goes_on(
+    deployment: Deployment, kind: str
+) -> None:
+    program = deployment.worker() if kind == "worker" else deployment.delivery()
+    program.start()
+    program.wait_ready()
+    program.send(signal.SIGUSR1)
+    wait_until(lambda: "most recent call first" in program.log.read_text(), 20, "the stacks")
+    assert program.stop() == 0, program.tail()
 
 
 def _wait_for_claims(worker: Program, wanted: int) -> None:

@@ -254,6 +254,24 @@ def test_the_open_transaction_of_the_previous_owner_is_waited_for(lab: Lab) -> N
     lab.assert_all_zero("a")
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_was_left_open_under_either_of_its_ids_is_ended_at_once(lab: Lab, number: int) -> None:
+    """A process that was killed may have left open the one or the other."""
+    settings = lab.settings
+    left = clients.transactional_producer(settings, f"{settings.processor_group}-a-{number}", "x")
+    left.init_transactions(20)
+    left.begin_transaction()
+    left.produce(settings.topics.state, b"never committed", b"x", 0)
+    left.flush(20)
+    lab.active("a")
+    with pytest.raises(KafkaException) as fenced:
+        left.commit_transaction(20)
+    assert fenced.value.args[0].name() == "_FENCED"
+    _send(lab, "after", 8)
+    _taken_in(lab, 8)
+    lab.assert_all_zero("a")
+
+
 # ---- the changelog and the store ----
 
 

@@ -22,6 +22,7 @@ COUNT = 30
 REFUSED = KafkaError(KafkaError.UNKNOWN_MEMBER_ID, "refused", txn_requires_abort=True)
 SILENT = KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True)
 BUSY = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, "not now", retriable=True)
+USELESS = KafkaError(KafkaError._FATAL, "a fatal error came before")
 ENDED = KafkaError(KafkaError._FENCED, "fenced", fatal=True)
 
 
@@ -112,19 +113,27 @@ def test_a_turn_that_failed_is_redone_once(lab: Lab, fault: str) -> None:
 
 
 @pytest.mark.parametrize("lasted_s", [0, 11])
+@pytest.mark.parametrize("told_at", ["commit_transaction", "produce"])
 def test_only_a_transaction_that_did_not_last_too_long_was_ended_by_another_process(
-    lab: Lab, lasted_s: int
+    lab: Lab, told_at: str, lasted_s: int
 ) -> None:
-    """The coordinator says the same of one that took longer than it may."""
+    """The coordinator says the same of one that took longer than it may.
+
+    Who is told while it produces, is told at first only that the client is of no more use.
+    """
     clock = SetClock()
     processor = lab.active(clock=clock)
 
-    def ended(*_: Any) -> None:
+    def ended(*_: Any, **__: Any) -> None:
         clock.monotonic_ahead_s += lasted_s
+        raise KafkaException(ENDED if told_at == "commit_transaction" else USELESS)
+
+    def refused(*_: Any) -> None:
         raise KafkaException(ENDED)
 
     for producer in processor._producers._producers:
-        vars(producer)["commit_transaction"] = ended
+        vars(producer)[told_at] = ended
+        vars(producer)["abort_transaction"] = refused
     lab.send(*(upstream.schedule(f"t-{n}", 0, "due") for n in range(COUNT)))
     if lasted_s == 0:
         with pytest.raises(Fenced, match="another process took over"):

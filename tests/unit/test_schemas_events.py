@@ -276,35 +276,41 @@ WHY = Refused("unknown_field", "not_aftr: unknown field", "not_aftr")
 
 def test_a_refused_record_keeps_its_bytes_and_its_headers() -> None:
     """Without `ce_type` a CloudEvent in binary form could not be sent again once it is mended."""
-    own = [("ce_type", b"reminder.schedule.v1"), ("ce_id", b"e-1"), ("ce_type", None)]
+    own = [("ce_type", b"reminder.schedule.v1"), ("error.of-the-sender", b"1"), ("ce_type", None)]
     record = events.rejected(b"key", b"\xff", own, WHY, PLACE)
     assert (record.key, record.value) == (b"key", b"\xff")
     assert record.headers == [*own, *events.rejection_headers(WHY, PLACE)]
 
 
 def test_one_refused_again_has_the_latest_reason_only() -> None:
-    first = events.rejected(b"key", b"x", [("trace", b"t")], WHY, PLACE)
+    """And nothing that would keep it from being moved to where it belongs."""
+    own = [("trace", b"t"), ("minutewheel.forwarded-from", "1/2")]
+    first = events.rejected(b"key", b"x", own, WHY, PLACE)
     again = Refused("malformed", "not a JSON object", "")
     second = events.rejected(first.key, first.value, first.headers, again, PLACE)
     assert second.headers == [("trace", b"t"), *events.rejection_headers(again, PLACE)]
 
 
-@pytest.mark.parametrize("header_bytes", [0, 1, 1_000_000, 3_000_000])
+@pytest.mark.parametrize(
+    "own",
+    [[], [("h", b"x")], [("h", b"x" * 3_000_000)], [("ä", None)] * 100_000, [("a", b"")] * 700_000],
+    ids=["none", "one", "large", "many", "ever so many"],
+)
 @pytest.mark.parametrize("value_bytes", [0, 2_000_000, events.REJECTED_BYTES_MAX, 4_000_000])
 @pytest.mark.parametrize("key", [None, b"k", b"k" * 3_000_000])
 def test_a_refused_record_always_fits(
-    key: bytes | None, value_bytes: int, header_bytes: int
+    key: bytes | None, value_bytes: int, own: list[tuple[str, bytes | None]]
 ) -> None:
-    own = [("h", b"x" * header_bytes)] if header_bytes else []
     value = b"v" * value_bytes
     record = events.rejected(key, value, own, WHY, PLACE)
-    size = len(key or b"") + value_bytes + (header_bytes + 1 if own else 0)
+    size = len(key or b"") + value_bytes + events.headers_bytes(own)
     said = dict(record.headers)
     if size <= events.REJECTED_BYTES_MAX:
         assert (record.key, record.value, record.headers[: len(own)]) == (key, value, own)
         assert "error.cut-from-bytes" not in said
     else:
         assert said["error.cut-from-bytes"] == str(size)
-    written = sum(len(name) + len(content or "") for name, content in record.headers)
-    written += len(record.key or b"") + len(record.value or b"")
+    # As Kafka writes it: a varint before each name and each value, and some bytes for the rest.
+    written = sum(len(name.encode()) + len(content or "") + 2 for name, content in record.headers)
+    written += len(record.key or b"") + len(record.value or b"") + 100
     assert written <= limits.RECORD_BYTES_MAX

@@ -298,8 +298,9 @@ def test_elsewhere_than_on_loopback_a_token_is_needed(address: str) -> None:
 
 
 def test_the_address_is_given_once_for_librdkafka_and_faust_alike() -> None:
-    with pytest.raises(BadSetting, match=r"bootstrap\.servers: give it as bootstrap"):
-        load({"kafka": {"bootstrap.servers": "kafka-2:9092"}}, environment={})
+    for name in ("bootstrap.servers", "metadata.broker.list"):
+        with pytest.raises(BadSetting, match=f"{name}: give it as bootstrap"):
+            load({"kafka": {name: "kafka-2:9092"}}, environment={})
 
 
 def test_what_the_promises_rest_on_cannot_be_set() -> None:

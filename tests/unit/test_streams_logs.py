@@ -13,16 +13,17 @@ import pytest
 import structlog
 
 from streams import logs
+from streams.clock import SystemClock
 
 STRUCTURE = structlog.get_config()
 
 
-class Clock:
+class Clock(SystemClock):
     """Seconds that pass when the test says so."""
 
     now_s = 1_000.0
 
-    def __call__(self) -> float:
+    def monotonic_s(self) -> float:
         return self.now_s
 
 
@@ -70,6 +71,26 @@ def test_what_a_library_repeats_is_written_once_and_counted(stderr: io.StringIO)
         "no node 1: refused",
         "no node 2: refused",
     ]
+
+
+def test_other_exceptions_and_last_words_are_no_repetitions() -> None:
+    seldom = logs.Seldom(Clock())
+    for raised in (ValueError(), KeyError()):
+        record = _record("error handling request")
+        record.exc_info = (type(raised), raised, None)
+        assert seldom.filter(record)
+        assert not seldom.filter(record)
+    last = _record("crashed")
+    last.levelno = logging.CRITICAL
+    assert all(seldom.filter(last) for _ in range(3))
+
+
+def test_an_argument_that_has_no_text_is_no_trouble() -> None:
+    class Mute:
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert logs.Seldom(Clock()).filter(_record("of %s", Mute()))
 
 
 def _record(text: str, *arguments: object) -> logging.LogRecord:
