@@ -21,8 +21,9 @@ from faust.web.base import BlueprintManager
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from schemas.limits import RECORD_BYTES_MAX
-from streams import logs
+from streams import logs, topics
 from streams.clock import SystemClock
+from streams.console import leaders
 from streams.console.http import HOP_HEADER, RETRY_AFTER_S, Answer, Node
 from streams.credentials import credentials
 from streams.errors import BadSetting, EngineFailed, StreamsError
@@ -32,6 +33,7 @@ from streams.settings import Settings
 
 STOP_TIMEOUT_S: Final = 30.0
 FAUST_STOP_TIMEOUT_S: Final = 5.0
+VIEW: Final = "pressure-view"
 
 
 def exit_code(failure: BaseException | None) -> int:
@@ -179,7 +181,7 @@ def _pressure_view(app: faust.App, settings: Settings) -> Any:
         partitions=settings.partitions,
     )
     # No recovery buffer: with one, Faust may recover for ever on several workers (its own warning).
-    view = app.GlobalTable("pressure-view", partitions=settings.partitions, recovery_buffer_size=1)
+    view = app.GlobalTable(VIEW, partitions=settings.partitions, recovery_buffer_size=1)
 
     @app.agent(topic, name="pressure")  # type: ignore[untyped-decorator]
     async def follow(stream: Any) -> None:
@@ -239,6 +241,17 @@ def _check_free(address: str) -> None:
         raise BadSetting(f"--http {address}: {error.strerror}; choose another port") from None
 
 
+def _make_topic_of_view(app: WorkerApp, cluster: Cluster, settings: Settings) -> None:
+    """Faust would make it as well, but go on before the brokers show it, and not look again for
+    minutes: until then nothing would be owed.
+    """
+    name = app.tables[VIEW].changelog_topic_name
+    wanted = topics.Wanted(name, {"cleanup.policy": "compact"})
+    clock = SystemClock()
+    if topics.create_these(cluster, settings, [wanted]):
+        leaders.wait_readable(cluster, clock, leaders.described(cluster, clock, name))
+
+
 def run_worker(settings: Settings) -> int:
     """Run one processor until SIGTERM or SIGINT; returns the process's exit code.
 
@@ -251,6 +264,7 @@ def run_worker(settings: Settings) -> int:
     cluster.our_topics()
     _check_free(settings.http)
     app = build(settings)
+    _make_topic_of_view(app, cluster, settings)
     engine = app.engine
     worker = Worker(app, quiet=True, redirect_stdouts=False, loop=app.loop)
     worker.spinner = None

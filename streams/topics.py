@@ -65,7 +65,12 @@ def wanted(topics: Topics) -> list[Wanted]:
 
 def create(cluster: Cluster, settings: Settings) -> list[str]:
     """Make the topics that are not there; returns their names."""
-    there = cluster.topics(settings.topics.all())
+    return create_these(cluster, settings, wanted(settings.topics))
+
+
+def create_these(cluster: Cluster, settings: Settings, asked: list[Wanted]) -> list[str]:
+    """The same for topics of any names."""
+    there = cluster.topics([topic.name for topic in asked])
     new = [
         NewTopic(
             topic.name,
@@ -73,7 +78,7 @@ def create(cluster: Cluster, settings: Settings) -> list[str]:
             replication_factor=settings.replication,
             config=topic.config,
         )
-        for topic in wanted(settings.topics)
+        for topic in asked
         if topic.name not in there
     ]
     if not new:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin._topic import TopicDescription
 
 from streams.clock import Clock
 from streams.errors import TopicsMissing
@@ -42,10 +43,26 @@ def wait_visible(cluster: Cluster, clock: Clock) -> None:
     A broker creates topics before it shows them. Raises `TopicsMissing`, `PartitionsChanged`,
     KafkaException where that does not end.
     """
-    found = answered(cluster.our_topics, clock)
+    wait_readable(cluster, clock, answered(cluster.our_topics, clock))
+
+
+def wait_readable(cluster: Cluster, clock: Clock, found: Mapping[str, TopicDescription]) -> None:
+    """Return once every partition of these topics has a leader that answers."""
     for name, topic in found.items():
         for number in range(len(topic.partitions)):
             answered(partial(cluster.end_offset, TopicPartition(name, number)), clock)
+
+
+def described(cluster: Cluster, clock: Clock, name: str) -> dict[str, TopicDescription]:
+    """A topic that was made a moment ago, as soon as the brokers know it."""
+
+    def ask() -> dict[str, TopicDescription]:
+        found = cluster.topics([name])
+        if not found:
+            raise TopicsMissing(f"no topic {name}")
+        return found
+
+    return answered(ask, clock)
 
 
 def answered(ask: Callable[[], Answer], clock: Clock) -> Answer:

@@ -262,6 +262,8 @@ class Ownership:
                 f"{bounds.state_low} to {bounds.state_high}"
             )
         # Compaction takes away the news of what was forgotten, and nothing in the offsets says so.
+        if partition.current_ms == 0:
+            return "it was never restored to the end of the changelog"
         age_ms = self._clock.now_ms() - partition.current_ms
         if age_ms > self._ids.store_age_ms_max:
             return (
@@ -389,6 +391,7 @@ class Ownership:
             return
         outcomes = TopicPartition(self._settings.topics.outcomes, owned.number, owned.outcomes_next)
         self._outcomes.incremental_assign([outcomes])
+        owned.partition.mark_current(self._clock.now_ms())
         self._commands.resume([self._commands_place(owned)])
         owned.phase = Phase.ACTIVE
         self._log.info(

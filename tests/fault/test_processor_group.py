@@ -82,7 +82,15 @@ def test_the_older_of_two_processes_of_one_name_ends(deployment: Deployment, sta
     wanted = _send(deployment, "twice", upstream.now_ms() + 5_000)
     wait_until(lambda: upstream.metric(older, "minutewheel_claims") > 50, 30, "it fires")
     newer.start()
-    wait_until(lambda: not older.running, 40, "the older one ends")
+
+    def has_ended() -> bool:
+        # It learns of the other one with its next transaction, so there has to be one.
+        name = f"more-{len(wanted)}"
+        wanted.add(name)
+        upstream.send(deployment, upstream.schedule(name, upstream.now_ms(), "due"))
+        return not older.running
+
+    wait_until(has_ended, 40, "the older one ends")
     assert older.stop() == 1
     assert "another process" in older.tail(), older.tail()
     wait_until(

@@ -98,16 +98,19 @@ def lab(kafka: RunningKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_turn_that_failed_is_redone_once(lab: Lab, fault: str) -> None:
+def test_a_turn_that_failed_is_redone_once(
+    lab: Lab, capsys: pytest.CaptureFixture[str], fault: str
+) -> None:
     """Once while commands are taken in, and once in a pure tick, which consumes nothing."""
     lab.active()
-    due_ms = upstream.now_ms() + 2_000
+    due_ms = upstream.now_ms() + 5_000
     Faulty.script = Script(**FAULTS[fault])
     lab.send(*(upstream.schedule(f"t-{n}", due_ms, "due") for n in range(COUNT)))
     lab.turn_until(lambda: Faulty.script.over and lab.pending() == COUNT, "all taken in")
     assert lab.due() == []
     Faulty.script = Script(**FAULTS[fault])
     lab.turn_until(lambda: Faulty.script.over and lab.claims() == COUNT, "all fired")
+    assert "store wiped" not in capsys.readouterr().out
     history = lab.assert_all_zero("a")
     assert len(history.due) == COUNT
 
