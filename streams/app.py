@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import threading
+from dataclasses import replace
 from typing import Any, Final
 
 import faust
@@ -26,7 +27,7 @@ from streams.clock import SystemClock
 from streams.console import leaders
 from streams.console.http import HOP_HEADER, RETRY_AFTER_S, Answer, Node
 from streams.credentials import credentials
-from streams.errors import BadSetting, EngineFailed, StreamsError
+from streams.errors import BadSetting, EngineFailed, PartitionsChanged, StreamsError
 from streams.kafka import Cluster
 from streams.processor.processor import Processor
 from streams.settings import Settings
@@ -243,13 +244,21 @@ def _check_free(address: str) -> None:
 
 def _make_topic_of_view(app: WorkerApp, cluster: Cluster, settings: Settings) -> None:
     """Faust would make it as well, but go on before the brokers show it, and not look again for
-    minutes: until then nothing would be owed.
+    minutes: until then nothing would be owed. Raises `PartitionsChanged`.
     """
     name = app.tables[VIEW].changelog_topic_name
     wanted = topics.Wanted(name, {"cleanup.policy": "compact"})
     clock = SystemClock()
-    if topics.create_these(cluster, settings, [wanted]):
-        leaders.wait_readable(cluster, clock, leaders.described(cluster, clock, name))
+    made = topics.create_these(cluster, settings, [wanted])
+    found = leaders.described(cluster, clock, name)
+    if made:
+        leaders.wait_readable(cluster, clock, found)
+    count = len(found[name].partitions)
+    if count != settings.partitions:
+        raise PartitionsChanged(
+            f"{name} has {count} partitions, the other topics have {settings.partitions}: delete "
+            "it; it holds figures only, and a worker makes it anew"
+        )
 
 
 def run_worker(settings: Settings) -> int:
@@ -261,7 +270,10 @@ def run_worker(settings: Settings) -> int:
     cluster = Cluster(settings)
     cluster.cluster_id()
     # Faust does not see for minutes a topic that appears after it: so all must be there now.
-    cluster.our_topics()
+    there = cluster.our_topics()
+    # As was asked for when they were made, not as this process would ask for.
+    made = there[settings.topics.pressure].partitions
+    settings = replace(settings, partitions=len(made), replication=len(made[0].replicas))
     _check_free(settings.http)
     app = build(settings)
     _make_topic_of_view(app, cluster, settings)

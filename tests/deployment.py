@@ -73,7 +73,6 @@ class Deployment:
         wanted = {
             "bootstrap": self.settings.bootstrap,
             "prefix": self.settings.prefix,
-            "partitions": str(self.settings.partitions),
             "data_dir": str(self.data_dir(name)),
             "name": name,
             "http": http,
