@@ -256,8 +256,9 @@ def _make_topic_of_view(app: WorkerApp, cluster: Cluster, settings: Settings) ->
     count = len(found[name].partitions)
     if count != settings.partitions:
         raise PartitionsChanged(
-            f"{name} has {count} partitions, the other topics have {settings.partitions}: delete "
-            "it; it holds figures only, and a worker makes it anew"
+            f"the topics have {settings.partitions} partitions, {name} has {count}: if partitions "
+            "were added, ids hash to other partitions now and nothing may be written; if the "
+            f"topics were made anew, delete {name}, which holds figures only"
         )
 
 

@@ -86,6 +86,12 @@ def test_nothing_is_written_once_partitions_were_added(deployment: Deployment) -
 
     _add_partitions(deployment, *(name for name in topics.all() if name != topics.commands))
     before = _ends(deployment)
+    worker.log.write_text("")
+    assert _runs_to_its_end(worker) == PartitionsChanged.exit_code
+    assert "ids hash to other partitions now" in worker.tail()
+
+    # Also where nothing is left that has the old number.
+    _add_partitions(deployment, f"{deployment.settings.prefix}worker-pressure-view-changelog")
     for disk in ("kept", "lost"):
         if disk == "lost":
             shutil.rmtree(deployment.data_dir("worker-a"))
