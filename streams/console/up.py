@@ -52,7 +52,8 @@ def run(
     cluster = None
     if not session.names_a_cluster():
         cluster = LocalCluster(settings.data_dir, nodes, port, on_progress=_progress)
-        settings = replace(settings, bootstrap=cluster.bootstrap)
+        # A copy on every node: that is what several are for.
+        settings = replace(settings, bootstrap=cluster.bootstrap, replication=nodes)
     with guards.only_one(settings), guards.signals() as stopping:
         for address in (settings.http, settings.deliver_http):
             guards.refuse_taken(address)

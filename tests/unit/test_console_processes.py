@@ -205,3 +205,26 @@ def test_a_child_follows_its_parent_into_the_end(tmp_path: Path) -> None:
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(20) == 5
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_topics_of_a_local_kafka_have_a_copy_on_each_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int
+) -> None:
+    asked: list[Settings] = []
+
+    class Asked(up.Household):
+        def start(self) -> None:
+            asked.append(self._settings)
+            self._stopping.set()
+
+    for name in list(os.environ):
+        if name.startswith("MINUTEWHEEL_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(up, "Household", Asked)
+    monkeypatch.setattr(guards, "refuse_taken", lambda _: None)
+    words = ["up", "--nodes", str(nodes), "--data-dir", str(tmp_path)]
+    assert cli.main(words) == 0
+    (settings,) = asked
+    assert settings.replication == nodes
+    assert len(settings.bootstrap.split(",")) == nodes
