@@ -109,9 +109,9 @@ class Turn:
         owners = self._owners(identifiers)
         for each, identifier, owner in zip(arrived, identifiers, owners, strict=True):
             if owner == owned.number:
-                self._decide_command(owned, *each, identifier)
+                self._decide_command(owned, each, identifier)
             else:
-                self._forward_command(owned, *each, owner)
+                self._forward_command(owned, each, owner)
         self._touch(owned, commands_next=offset + 1)
 
     def _owners(self, identifiers: list[bytes]) -> list[int]:
@@ -147,15 +147,8 @@ class Turn:
             {"type": "cancel", "id": key.decode(errors="replace"), "reason": "null value"}
         )
 
-    def _decide_command(
-        self,
-        owned: Owned,
-        message: Message,
-        offset: int,
-        headers: Headers,
-        command: Command,
-        identifier: bytes,
-    ) -> None:
+    def _decide_command(self, owned: Owned, arrived: ArrivedCommand, identifier: bytes) -> None:
+        message, offset, headers, command = arrived
         partition = owned.partition
         trace_parent = _trace_parent(headers) if headers else None
         try:
@@ -177,16 +170,9 @@ class Turn:
             standing = decision.reminder or partition.get(identifier)
             self._outputs.reply(source, command, decision, standing, self._now_ms)
 
-    def _forward_command(
-        self,
-        owned: Owned,
-        message: Message,
-        offset: int,
-        headers: Headers,
-        command: Command,
-        owner: int,
-    ) -> None:
+    def _forward_command(self, owned: Owned, arrived: ArrivedCommand, owner: int) -> None:
         """A producer with another partitioner, or no key, put it here: move it, once."""
+        message, offset, headers, command = arrived
         value, carried = message.value(), headers
         if value is None:
             value, carried = commands.encode(command), []
